@@ -102,7 +102,7 @@ class Follower(asyncio.Protocol):
 
 
 async def follow(server: Server, told: dict[str, Any]) -> dict[str, float]:
-    """So many followers, while progress is told at a steady rate; how much later than the last the slowest had all."""
+    """So many followers, while progress comes at a steady rate; how much later than the last the slowest had all."""
     loop = asyncio.get_running_loop()
     followers = [Follower(server, told["after"]) for _ in range(told["followers"])]
     for each in followers:

@@ -173,7 +173,7 @@ def claims(folder: Path, many: int, count: int, rounds: int) -> Row:
 
 
 def following(folder: Path, span_s: int) -> Iterator[Row]:
-    """Progress is told at a steady rate. One more follower never reads; in the end it is told more than it can hold."""
+    """Progress comes at a steady rate. One more follower never reads; in the end it gets more than it can hold."""
     served = Served(folder, followers_per_client_max=FOLLOWERS + 10, events_kept=KEPT)
     with served.serving() as server:
         server.ask("/tasks", {"id": "t", "goal": "x"})

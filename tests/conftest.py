@@ -8,9 +8,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from kit.runner import Bench
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "0"))
@@ -51,7 +55,7 @@ os.environ["HOLDFAST_LIMITS__NICE"] = "0"
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
-# A shell ignores Ctrl-C for what it starts in the background, and whoever is started from there does so, too.
+# A shell ignores Ctrl-C for what it starts in the background, and so does every process that those start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -66,6 +70,23 @@ def repo(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     if wanted:
         settings(repo, **wanted)
     return repo
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """HOME is the test's own folder, for a run in this process as for the commands that `kit.program` starts."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A repository with one attempt, and no orchestrator; what is left at work is ended."""
+    from kit.runner import Bench
+
+    made = Bench(tmp_path)
+    yield made
+    made.end()
 
 
 @pytest.fixture

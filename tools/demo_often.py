@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-# It ends with whoever started it.
+# It ends with its parent.
 BURN = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pages
+from holdfast.domain.attempt_records import TURN
 from holdfast.domain.fsm import Machine, Reason
 from holdfast.domain.task import FOLDER_OF, TASK
-from holdfast.domain.turn import TURN
 
 PAGE = Path(__file__).parent.parent / "docs" / "lifecycle.md"
 MACHINES: tuple[Machine[Any, Any], ...] = (TASK, TURN)

@@ -17,6 +17,8 @@ from holdfast.domain.entries import EffectIntended
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
+from holdfast.domain.task_record import Task
+from holdfast.errors import IllegalTransition, MoveRefused
 from holdfast.storage.journal.checkpoint import F
 from holdfast.storage.journal.entry import Entry, Record, Ref
 from holdfast.storage.journal.intents import OpenIntent, Pairing
@@ -126,6 +128,9 @@ class Ledger(LedgerReader, Protocol):
 
     def complete(self, claim: Claim, event: TaskEvent, reason: str, outcome: Mapping[str, Any]) -> Ref:
         """Moves the task on, in the name of its claim. Raises ClaimLost when the task is no longer this claim's."""
+
+    def refuse(self, task: Task, error: IllegalTransition, reason: str, actor: str = "holdfast") -> MoveRefused:
+        """Puts a move that the table does not have on record; returns the error that says so, to be raised."""
 
     def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
         """Every entry behind the one named, then each new one as it comes; ends when `wait` answers False."""

@@ -3,7 +3,7 @@
 `run_context` is the one way to own it, for a run of hours and for a single decision. It goes in steps, each a function:
 `owned` takes the lock and opens the ledger with its observers, `wire` puts the parts together, `take_up` takes in the
 backlog's files and closes what a crash left open, `prepare` does that and more for a run that starts agents, and at the
-end `finish` puts the files where they belong. Commands that only read use `app.py` and load nothing of this.
+end `project_files` puts the files where they belong. Commands that only read use `app.py` and load nothing of this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.agents.common import environment
 from holdfast.agents.registry import agents
 from holdfast.app import App, Say
 from holdfast.backlog.folder import Backlog
-from holdfast.backlog.restore import hide_from_git, keep_config
+from holdfast.backlog.restore import hide_from_git, keep_config, put_back_config
 from holdfast.checks import witnesses
 from holdfast.clock import monotonic, wall
 from holdfast.config import mcp
@@ -38,10 +38,9 @@ from holdfast.domain.entries import (
     VerifyIntended,
 )
 from holdfast.domain.state import State
-from holdfast.engine import landed_before
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.recover import recover
+from holdfast.engine.recovery import recover, settle_landed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turns import Follower, catch_up
 from holdfast.errors import HoldfastError, Locked
@@ -52,11 +51,12 @@ from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
+from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect
 from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots import after_boot
-from holdfast.storage.audit import noted as audit_noted
+from holdfast.storage.audit import notes as audit_notes
 from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.key import configured_path
 from holdfast.storage.journal import root_place as place
@@ -65,7 +65,7 @@ from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import pins
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.migration import migrate, migrate_older
 
 RUNNER = (sys.executable, "-m", "holdfast.agents.runner.runner")
@@ -88,25 +88,29 @@ def run_context(
     take_over: bool = False,
     patience_s: float = PATIENCE_S,
     works: bool = True,
+    watches: bool = True,
     later: bool = False,
 ) -> Iterator[RunContext]:
     """Owns the data root until its end. `works`: tasks may be started, verified and landed, not only decided about.
 
-    `later`: the server calls `prepare` once it answers. While another short run has the lock, waits for it up
-    to `patience_s`; then raises Locked, which names it.
+    `watches`: a loop follows, which hears of changes below the backlog. `later`: the server calls `prepare` once it
+    answers. While another short run has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
     """
     say = functools.partial(note, "")
     lock = owned(app, take_over=take_over, patience_s=patience_s, say=say, sweeps=not works, seals_log=works)
     with lock as (layout, ledger, auditor):
         context = wire(app, layout, ledger, auditor, note, works=works)
-        if not works:
-            take_up(context)
-        else:
-            bring_up_to_date(context)
-            if not later:
-                prepare(context)
-        yield context
-        finish(context)
+        watch = SignalWatch([context.board.folder, layout.signals]) if works and watches else contextlib.nullcontext()
+        # Before the files are read: the watch reports what changes from then on, so they need not be read again.
+        with watch as context.watch:
+            if not works:
+                take_up(context)
+            else:
+                bring_up_to_date(context)
+                if not later:
+                    prepare(context)
+            yield context
+        project_files(context)
 
 
 def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: Note, *, works: bool) -> RunContext:
@@ -180,6 +184,9 @@ def prepare(context: RunContext) -> None:
         context.note("", told)
     context.worktrees.relink()
     context.ledger.renew_all(context.config.lease_s)
+    if context.watch is not None:
+        context.watch.await_open()
+    put_back_config(layout, context.note)
     take_up(context, settles=True)
     context.tell(context.intake)
     for each in context.closed:
@@ -197,12 +204,12 @@ def take_up(context: RunContext, *, settles: bool = False) -> None:
     )
     context.recovery_s = time.perf_counter() - began
     if settles:
-        landed_before.settle(context)
+        settle_landed(context)
     free_left(context.repo, list(state.tasks.values()))
     catch_up(context.layout, list(state.tasks.values()))
 
 
-def finish(context: RunContext) -> None:
+def project_files(context: RunContext) -> None:
     """Puts the backlog's files where the states of their tasks say."""
     context.board.keep_up()
     context.board.file_new()
@@ -238,7 +245,7 @@ def owned(
 
     def judge(state: State, end: Ref | None, before: Holder | None) -> dict[str, Any]:
         nonlocal noted
-        noted, found = state.audit, audit_noted.to_note(layout, None if is_audit_lost else state.audit)
+        noted, found = state.audit, audit_notes.to_note(layout, None if is_audit_lost else state.audit)
         facts: dict[str, Any] = {"audit": found} if found is not None else {}
         if is_restored:
             facts["restored"] = witnesses.contradictions(layout, state, end, before, app.repo)
@@ -270,7 +277,7 @@ def owned(
                 yield layout, ledger, auditor
             # Where that cannot be, the next run notes it when it begins.
             with contextlib.suppress(HoldfastError):
-                audit_noted.note_log(layout, ledger)
+                audit_notes.note_log(layout, ledger)
 
 
 def _ledger(app: App, layout: Layout, take_over: bool, patience_s: float, judge: Judge) -> FileLedger:
@@ -316,7 +323,7 @@ def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say)
     """Owns the data root for this one decision. Only what works on tasks prepares as a run does."""
     note: Note = lambda task, text: say(f"{task}: {text}" if task else text)  # noqa: E731
     works = kind in mailbox.WORKS
-    with run_context(app, note, patience_s=0.0, works=works) as context:
+    with run_context(app, note, patience_s=0.0, works=works, watches=False) as context:
         if not works:
             _tell(say, context)
         return mailbox.decide(DecisionContext.of(context, key, works=works), kind, params)

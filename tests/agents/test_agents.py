@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,12 @@ from holdfast.domain.agent_events import (
     Unfit,
     mapping_problem,
 )
-from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, TurnState
 from holdfast.domain.definition import Definition
-from holdfast.domain.turn import TurnState
 from holdfast.ports import Work
 from holdfast.processes import sandbox
 from kit.git import git
 from kit.runner import Bench
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
 
 
 def work(prompt: str = "do it", **definition: Any) -> Work:
@@ -336,6 +327,15 @@ def test_an_agent_that_had_its_last_word_and_stays_is_ended_and_its_word_counts(
     assert watch.overdue(10.0 + LINGER_S_MAX - 1) is None and watch.next_s(10.0) == LINGER_S_MAX
     told = watch.overdue(10.0 + LINGER_S_MAX)
     assert told is not None and told.ending is Ending.DONE
+
+
+def test_limits_of_one_are_said_in_the_singular() -> None:
+    limits = AttemptLimits(same_calls_max=1, idle_turns_max=1, stall_timeout_s=1000, timeout_s=1000)
+    watch = LimitWatch(limits, 1.0, clock=lambda: 0.0)
+    first, second = [watch.call(("read", "{}")) for _ in range(2)]
+    assert first is None and second is not None and "more than 1 time in a row" in second.detail
+    first, second = [watch.turn(changed=False) for _ in range(2)]
+    assert first is None and second is not None and "more than 1 turn in a row changed no file" in second.detail
 
 
 # -- the sandbox ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What an agent does unasked: the table of docs/agents.md, the settings for it, and what a person is told."""
+"""What an agent does unasked: the table of docs/agents.md, the settings for it, and the sentence that a person sees."""
 
 from __future__ import annotations
 

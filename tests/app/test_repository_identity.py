@@ -46,7 +46,7 @@ def test_the_first_commit_is_written_down_as_soon_as_there_is_one(tmp_path: Path
     git(app.repo, "commit", "-q", "--allow-empty", "-m", "first")
     git(app.repo, "commit", "-q", "--allow-empty", "-m", "second")
     app.look()
-    assert read_format(app.layout).root_commit == "", "who only looks writes nothing"
+    assert read_format(app.layout).root_commit == "", "read-only commands write nothing"
     open_and_close(app)
     assert read_format(app.layout).root_commit == first_of(app.repo) != git(app.repo, "rev-parse", "HEAD")
     assert read_format(app.layout).repository == repository

@@ -47,7 +47,7 @@ def ledger(tmp_path: Path) -> Iterator[FileLedger]:
 
 
 def seen_gone(ledger: FileLedger, looks: int, folder: str = "open") -> tuple[Saved, list[str], list[str]]:
-    """Who was cancelled, and whose file was put back, when the file of `t` was gone for so many looks."""
+    """The cancelled tasks, and those whose file was put back, when the file of `t` was gone for so many looks."""
     path = ledger.layout.backlog / "open" / "t.yaml"
     path.unlink()
     backlog = Saved(ledger.layout.backlog, path.parent.parent / folder / path.name, looks)

@@ -97,7 +97,7 @@ def test_the_policy_would_stop_what_slips_through(site: Site, look: Look) -> Non
     page.evaluate(
         "() => { const made = document.createElement('div'); made.setAttribute('style', 'color: red'); document.body.append(made); }"  # noqa: E501
     )
-    wait_for(lambda: len(page.evaluate("window.violations")) >= 1, "a violation that is told")
+    wait_for(lambda: len(page.evaluate("window.violations")) >= 1, "a reported violation")
     assert any("TrustedHTML" in each for each in page.troubles)
     page.troubles.clear()
     page.evaluate("window.violations.length = 0")
@@ -198,7 +198,7 @@ PIECES = """async (whole) => {
   found.push(cut(...whole));
   return found;
 }"""  # noqa: E501
-# What can have the focus, or what has it, by name: an element is told by its tag, its words and its place.
+# What can have the focus, or what has it, by name: an element is named by its tag, its words and its place.
 NAMED = """((selector) => {
   const all = [...document.querySelectorAll("a, button, input, select, textarea, summary, [tabindex]")];
   const shown = selector ? all.filter((each) => each.matches(selector) && each.checkVisibility({ visibilityProperty: true })) : [document.activeElement];

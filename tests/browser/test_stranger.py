@@ -44,7 +44,7 @@ def test_a_stranger_on_the_port_gets_no_token_that_lasts(site: Site, look: Calla
     thread = threading.Thread(target=stranger.serve_forever)
     thread.start()
     try:
-        wait_for(lambda: any("/auth/start" in each for each in heard), "the page to ask who is there")
+        wait_for(lambda: any("/auth/start" in each for each in heard), "the page to ask which server this is")
         expect(page.locator(".sign-in")).to_be_visible()
     finally:
         stranger.shutdown()

@@ -495,7 +495,7 @@ def test_running_work_of_a_living_owner_is_no_finding(layout: Layout) -> None:
         assert findings(layout) == pending(layout) == {}
         assert "in flight, perhaps" in notes(layout, "backlog")[0]
         flip(layout.tasks, -5)
-        assert list(findings(layout)) == ["tasks"], "damage is damage, whoever is alive"
+        assert list(findings(layout)) == ["tasks"], "damage is damage, whether or not a run is alive"
         with pytest.raises(errors.Locked):
             repair(layout, Backlog(layout.backlog))
     finally:

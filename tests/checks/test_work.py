@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.backlog.folder import Backlog
-from holdfast.checks import expected
+from holdfast.checks import expectations
 from holdfast.checks.check import CheckReport, Section, check
 from holdfast.checks.gc import BLOB_AGE_S_MIN
 from holdfast.checks.projections import Reading, read_journal
@@ -28,7 +28,7 @@ from kit.waiting import wait_for
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
 
-NAMED = [expected.DEFINITION, expected.ORDER, expected.GATES, expected.VERDICT, expected.FEEDBACK]
+NAMED = [expectations.DEFINITION, expectations.ORDER, expectations.GATES, expectations.VERDICT, expectations.FEEDBACK]
 TURN = "refs/attempts/{}/turn-{}"
 
 
@@ -212,8 +212,8 @@ def test_each_blob_that_the_journal_names_must_be_there(repo: Path, what: str) -
 
 def test_each_output_that_a_verdict_names_must_be_there(repo: Path) -> None:
     known = reading(repo).recorded
-    verdicts = [digest for digest, (what, _) in known.blobs.items() if what == expected.VERDICT]
-    outputs = {output for verdict in verdicts for output in expected.outputs_in(_blob(repo, verdict).read_bytes())}
+    verdicts = [digest for digest, (what, _) in known.blobs.items() if what == expectations.VERDICT]
+    outputs = {output for verdict in verdicts for output in expectations.outputs_in(_blob(repo, verdict).read_bytes())}
     assert outputs
     for output in outputs:
         _blob(repo, output).unlink()

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from holdfast import identity
-from holdfast.agents.common import asking
-from holdfast.agents.common.asking import first_line
+from holdfast.agents.common import program_output
 from holdfast.agents.common.prices import AS_OF, PRICES
+from holdfast.agents.common.program_output import first_line
 from holdfast.agents.registry import agents
 from holdfast.clock import monotonic
 from holdfast.config import mcp
@@ -89,7 +89,7 @@ def test_a_broken_program_stops_nothing(repo: Path, tools: Path, monkeypatch: py
     """Its own end is that of the command: had it been waited for, this test would not end."""
     program(tools, "claude", f'echo $$ > "{repo.parent}/pid"; {broken}')
     program(tools, "codex", "echo codex-cli 1.2")
-    told, read = repo.parent / "pid", asking._read
+    told, read = repo.parent / "pid", program_output._read
 
     def read_in_time(child: subprocess.Popen[bytes], deadline: float) -> bytes:
         """All have the time that they need to begin; only the broken one has no more than that."""
@@ -98,7 +98,7 @@ def test_a_broken_program_stops_nothing(repo: Path, tools: Path, monkeypatch: py
         wait_for(lambda: told.exists() and told.read_text().endswith("\n"), "the broken program")
         return read(child, monotonic() + 0.1)
 
-    monkeypatch.setattr(asking, "_read", read_in_time)
+    monkeypatch.setattr(program_output, "_read", read_in_time)
     typed = type_in(repo, "agents", "--json", environ={**UNSIGNED, "HOME": str(repo.parent), "PATH": str(tools)})
     found = {each["name"]: each for each in msgspec.json.decode(typed.stdout)["agents"]}
     assert (found["claude"]["path"], found["claude"]["version"]) == (str(tools / "claude"), "")
@@ -110,7 +110,7 @@ def test_a_program_that_answers_and_leaves_a_child_behind_is_not_waited_for(tmp_
     path = program(tmp_path, "p", f'sleep 1000 & echo $! > "{tmp_path}/left"; echo v7')
     assert first_line([str(path)], 60) == "v7"
     left = int((tmp_path / "left").read_text())
-    wait_for(lambda: identity.start_ticks(left) is None, "the end of who was left behind")
+    wait_for(lambda: identity.start_ticks(left) is None, "the end of the child that was left behind")
     assert first_line([str(tmp_path / "nobody")], 60) == ""
 
 

@@ -133,7 +133,7 @@ def test_no_agent(tmp_path: Path) -> None:
     assert [path.name for path in (repo / ".sdd/backlog/open").iterdir()] == ["fix-login-page.yaml"]
     said = type_in(repo, "run")
     assert said.returncode == 2 and "`command:` or a `script:`" in said.stderr
-    # One that can be worked on is worked on, and the other is told.
+    # One that can be worked on is worked on, and the other is reported.
     add(repo, "one", "write x hi")
     said = type_in(repo, "run")
     assert said.returncode == 20 and "one: landed on main as" in said.stdout and "no-such-program" in said.stdout

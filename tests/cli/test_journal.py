@@ -29,12 +29,10 @@ from holdfast.app import App
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.screen import terminal
 from holdfast.domain import wording as printable
-from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.task import TaskEvent
 from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.writer import Journal, Ref
-from holdfast.views.story import SENTENCES
 from kit import TOP
 from kit.program import HOLDFAST, Typed, type_in
 from kit.roots import short_run
@@ -324,10 +322,6 @@ def test_without_a_data_root_it_says_what_to_do(tmp_path: Path) -> None:
     app = App.find(tmp_path, environ={})
     for command in (["log"], ["history", "a"]):
         assert "holdfast init" in run(app, *command, code=2).stderr
-
-
-def test_every_kind_of_entry_has_its_sentence() -> None:
-    assert SENTENCES.keys() == PAYLOADS.keys()
 
 
 # -- as of a moment ---------------------------------------------------------------------------------------------------

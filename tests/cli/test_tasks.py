@@ -137,7 +137,7 @@ def test_a_backlog_from_init_to_a_clone(tmp_path: Path) -> None:
     now = {"base": "CLOSED", "build-wall-then-rest": "CANCELLED", "paint-it": "CANCELLED", "last": "FAILED"}
     assert states(folder) == now
 
-    # The backlog is committed by who asks for it, the journal is not: what was closed stays closed in a clone.
+    # A person may commit the backlog, never the journal: what was closed stays closed in a clone.
     subprocess.run([*GIT, "add", "-f", ".sdd/.gitignore"], cwd=folder, check=True)
     run(folder, "init")
     subprocess.run([*GIT, "add", "."], cwd=folder, check=True)

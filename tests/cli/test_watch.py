@@ -1,4 +1,4 @@
-"""`holdfast watch`: the terminal on every way out, the keys, and what a pipe or a program is told.
+"""`holdfast watch`: the terminal on every way out, the keys, and the lines for a pipe or a program.
 
 Its screens are in tests/terminal, with a real terminal.
 """

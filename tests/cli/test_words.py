@@ -11,14 +11,7 @@ import pytest
 from holdfast.cli.tasks.add_edit import add, edit
 from holdfast.domain.definition import BLOCKS, Definition
 from kit.program import type_in
-from kit.project import make_bare_repo, make_repo
-
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Path:
-    repo = make_bare_repo(tmp_path / "repo")
-    assert type_in(repo, "init").returncode == 0
-    return repo
+from kit.project import make_repo
 
 
 def definition(repo: Path, task: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_a_chain_that_was_cut_off_is_finished_by_the_next_start(repo: Path, tmp_
     assert (tmp_path / point).exists(), "the fault did not fire"
     rest = [name for name in CANCELLED if str(state(repo).tasks[name].state) != "CANCELLED"]
     if rest:
-        # Whoever only looks is told that it is not over.
+        # `show` says that it is not over.
         why = " ".join(ask(repo, "show", rest[0])["waits"])
         assert "was cancelled: the next `holdfast run` cancels it, too" in why
     holdfast(repo, "run")

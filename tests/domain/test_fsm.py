@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.attempt_records import TURN, TurnEvent, TurnState
 from holdfast.domain.fsm import Machine, Reason, Transition
 from holdfast.domain.task import FOLDER_OF, TASK, TaskEvent, TaskState
-from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from holdfast.errors import IllegalTransition
 from kit import TOP
 

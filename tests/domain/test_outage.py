@@ -1,4 +1,4 @@
-"""Outages in the fold: which agents cannot be used, until when, who tries first, and who has the task instead."""
+"""Outages in the fold: unusable agents, until when, which task tries first, and which agent gets the others."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_rules_of_paths_add_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "rules", "told"),
+    ("rule", "rules", "expected"),
     [
         ("src/", ["src/"], True),
         ("src/a/**", ["docs", "src/**"], True),
@@ -50,5 +50,5 @@ def test_rules_of_paths_add_up() -> None:
         ("*.md", ["docs/*.md"], False),
     ],
 )
-def test_a_subtasks_paths_are_narrower(rule: str, rules: list[str], told: bool) -> None:
-    assert is_narrower(rule, rules) is told
+def test_a_subtasks_paths_are_narrower(rule: str, rules: list[str], expected: bool) -> None:
+    assert is_narrower(rule, rules) is expected

@@ -1,4 +1,4 @@
-"""Who works on a task, with which model, and why: the rules themselves, then a whole run that goes up the cascade."""
+"""The agent and the model of a task, and why: the rules themselves, then a whole run that goes up the cascade."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_a_failure_is_followed_by_the_next_stronger_one_and_the_journal_says_why
     assert "Given to codex, as attempt t.3, model gpt-5.4 (cascade step 3 after a failed gate)" in told
     calls = (repo.parent / "calls").read_text().splitlines()
     assert len(calls) == 3
-    # The same agent goes on with its conversation, also with another model; another agent is told what was said.
+    # The same agent continues its conversation, also with another model; another agent has what was said in its prompt.
     assert "--resume" not in calls[0] and "--model large --resume s-1" in calls[1]
     assert calls[2].startswith("codex exec") and "resume" not in calls[2] and "s-1" not in calls[2]
     assert "I looked at the parser." in (repo.parent / "told").read_text()

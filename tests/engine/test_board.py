@@ -103,7 +103,7 @@ def test_a_failed_task_is_active_while_another_attempt_follows(ledger: FileLedge
         ("issues", S.OPEN, "issues"),
         ("issues", S.CLAIMED, "claimed"),
         ("issues", S.CANCELLED, "closed"),
-        # Whoever moves a file changes nothing: the folder is a projection.
+        # Moving a file changes nothing: the folder is a projection.
         ("claimed", S.OPEN, "open"),
         ("closed", S.CLOSED, "closed"),
     ],

@@ -29,7 +29,7 @@ LATER = errors.LandingLost(branch="main", task="t", old="0", found="moved")
 
 
 class Scripted:
-    """Does, and finds, what it is told; what is an error is raised. Notes what it was asked."""
+    """Returns what it was given; raises what is an error. Notes what it was asked."""
 
     def __init__(self, made: dict[str, Any] | Exception, found: Reconciled | Exception) -> None:
         self.made, self.found, self.asked = made, found, list[str]()

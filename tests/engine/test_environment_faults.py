@@ -15,9 +15,9 @@ import pytest
 from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.engine import context as context_module
-from holdfast.engine import holds
 from holdfast.errors import GitFault, GitSyncFailed, HoldfastError, SyncFailed, is_environment, is_fatal
 from holdfast.git import command as git_command
+from holdfast.orchestrator import holds
 from holdfast.orchestrator.loop import Loop
 from holdfast.orchestrator.wakeup import AGENTS
 from holdfast.storage.files import disk
@@ -278,7 +278,7 @@ def test_a_damaged_definition_is_mended_from_its_file(repo: Path) -> None:
 def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
     add(repo, "a", f"run while [ ! -e {repo.parent}/go ]; do sleep 0.05; done\nwrite a.txt x")
     with run_context(App.find(repo), lambda task, text: None) as context:
-        # Once: each time it is told to, it looks again at once.
+        # Once: each call makes it look again at once.
         Loop(context, show=lambda loop: loop.stop(AGENTS) if loop.at_work and not loop.stopping else None).run()
     task = state(repo).tasks["a"]
     assert task.state is TaskState.OPEN and task.continues

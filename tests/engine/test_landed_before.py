@@ -74,7 +74,7 @@ def test_a_found_landing_is_journalled_and_nothing_of_it_runs_again(repo: Path, 
     assert (task.state, task.landed, task.attempt) == (TaskState.CLOSED, at, "t.1")
     assert ran(repo) == 1 and git(repo, "rev-parse", "main") == at
     sound(repo)
-    # It is told once.
+    # It is reported once.
     assert "is its landing" not in holdfast(repo, "run") and ran(repo) == 1
 
 

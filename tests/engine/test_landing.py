@@ -12,7 +12,7 @@ from holdfast import errors
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine.landing import LandingResult, finish, land_on
+from holdfast.engine.landing import LandingResult, land_on, verify_and_land
 from holdfast.engine.outcome import apply_exit
 from holdfast.storage.journal.entry import Record
 from kit.git import git
@@ -55,7 +55,7 @@ def commit(run: Run, name: str, text: str) -> str:
 
 def test_a_verified_result_lands_and_the_checkout_follows(run: Run) -> None:
     task = done(run, {"verify": ["test -e made"]}, made="x")
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == [*VERIFIED, *LANDED, *REFRESHED, *CLOSE]
     assert git(run.repo, "rev-parse", "main") == task.landed and (run.repo / "made").read_text() == "x"
     assert task.outcome == {"commit": task.landed, "branch": "refs/heads/main", "attempt": "t.1", "left": []}
@@ -67,7 +67,7 @@ def test_a_verified_result_lands_and_the_checkout_follows(run: Run) -> None:
 
 def test_without_a_gate_it_is_told_that_it_lands_unchecked(run: Run) -> None:
     task = done(run, made="x")
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.notes[0].startswith("it lands unchecked")
 
 
@@ -84,7 +84,7 @@ def test_a_failed_gate_fails_the_attempt_and_the_next_one_gets_the_reason(
     run: Run, definition: dict[str, Any], files: dict[str, str], kind: str, told: str
 ) -> None:
     task = done(run, definition, **files)
-    assert finish(run.context, task) is REJECTED
+    assert verify_and_land(run.context, task) is REJECTED
     assert run.moved == [*VERIFIED, *refuse()]
     assert (task.outcome["kind"], task.again, task.landed) == (kind, True, "")
     assert told in run.context.blobs.get(task.feedback).decode()
@@ -96,7 +96,7 @@ def test_a_failed_gate_fails_the_attempt_and_the_next_one_gets_the_reason(
 def test_a_candidate_that_does_not_merge_is_refused_before_anything_is_run(run: Run) -> None:
     task = done(run, made="x")
     newer = commit(run, "made", "y")
-    assert finish(run.context, task) is REJECTED
+    assert verify_and_land(run.context, task) is REJECTED
     assert run.moved == refuse("landing_conflict")
     assert task.outcome["kind"] == "conflict" and "made" in run.context.blobs.get(task.feedback).decode()
     assert git(run.repo, "rev-parse", "main") == newer
@@ -105,7 +105,7 @@ def test_a_candidate_that_does_not_merge_is_refused_before_anything_is_run(run: 
 def test_a_candidate_is_verified_on_top_of_the_newest_target(run: Run) -> None:
     task = done(run, {"verify": ["test -e made && test -e theirs"]}, made="x")
     newer = commit(run, "theirs", "y")
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert git(run.repo, "rev-parse", "main^1") == newer or git(run.repo, "rev-parse", "main^2") == newer
     assert task.verified_on == newer
 
@@ -118,7 +118,7 @@ def test_a_task_whose_subtasks_were_its_work_is_closed(run: Run) -> None:
     events = (TaskEvent.DECOMPOSED_BEFORE_CLAIM, TaskEvent.ALL_SUBTASKS_COMPLETED)
     append(run.ledger, *moves("t", S.OPEN, *events, attempt=""))
     run.mark()
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == CLOSE and task.outcome == {"kind": "subtasks"}
     assert run.notes == ["closed: its subtasks landed"]
 
@@ -133,7 +133,7 @@ def test_a_worker_from_elsewhere_is_believed_only_where_nothing_could_judge_it(
     append(run.ledger, *moves("t", S.OPEN, TaskEvent.AGENT_CLAIMS_TASK, started=False, remote=True))
     append(run.ledger, *moves("t", S.CLAIMED, TaskEvent.FAST_COMPLETION, outcome={"detail": "by hand"}))
     run.mark()
-    assert finish(run.context, task) is result
+    assert verify_and_land(run.context, task) is result
     assert run.moved == wanted
     if result is CLOSED:
         assert task.outcome == {"kind": "reported", "detail": "by hand", "attempt": "t.1"}
@@ -144,7 +144,7 @@ def test_a_worker_from_elsewhere_is_believed_only_where_nothing_could_judge_it(
 
 def test_a_question_is_closed_with_its_answer(run: Run) -> None:
     task = run.task("t", S.DONE, definition={"may_change_nothing": True}, outcome={"detail": "It is 42."})
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == CLOSE and task.outcome == {"kind": "answer", "answer": "It is 42.", "attempt": "t.1"}
     assert run.notes == ["closed with an answer, and nothing changed: `holdfast show t`"]
 
@@ -153,7 +153,7 @@ def test_a_result_that_is_gone_is_not_judged(run: Run) -> None:
     task = run.task("t", S.DONE, candidate="5" * 40)
     run.snapshot("t")
     with pytest.raises(errors.ResultLost):
-        finish(run.context, task)
+        verify_and_land(run.context, task)
     assert run.moved == [] and task.state is S.DONE
 
 
@@ -162,13 +162,13 @@ def test_a_result_that_is_gone_is_not_judged(run: Run) -> None:
 
 def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_verification(run: Run) -> None:
     task = done(run, {"approve": True}, made="x")
-    assert finish(run.context, task) is LandingResult.APPROVAL
+    assert verify_and_land(run.context, task) is LandingResult.APPROVAL
     asked = ("task_approval_requested", "approval_requested", "approval_required")
     assert run.moved == [*VERIFIED, asked] and task.agent == "scripted"
     assert run.notes[-1] == "waits for `holdfast approve`" and git(run.repo, "rev-parse", "main") == run.base
     append(run.ledger, *moves("t", S.PENDING_APPROVAL, TaskEvent.APPROVAL_GRANTED))
     run.mark()
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == [*LANDED, *REFRESHED, *CLOSE]
 
 
@@ -178,7 +178,7 @@ def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_v
 def test_a_landing_that_lost_a_race_is_verified_with_the_newer_target(run: Run) -> None:
     task = done(run, made="x")
     run.before("land", lambda: git(run.repo, "update-ref", "refs/heads/main", _empty_commit(run)))
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     lost = [("task_land_intent",), ("task_land_failed",)]
     assert run.moved == [*VERIFIED, *lost, *VERIFIED, *LANDED, *REFRESHED, *CLOSE]
     assert "the target moved meanwhile; verifying with the newer one" in run.notes
@@ -194,20 +194,20 @@ def test_a_landing_waits_for_what_a_person_has_changed_and_says_so_once(run: Run
     (run.repo / "made").write_text("mine")
     for _ in range(2):
         with pytest.raises(errors.LandingWaits):
-            finish(run.context, task)
+            verify_and_land(run.context, task)
     assert run.moved == [*VERIFIED, ("landing_waits",)]
     assert task.landing_waits == ("made",) and (run.repo / "made").read_text() == "mine"
     assert git(run.repo, "rev-parse", "main") == run.base
     (run.repo / "made").unlink()
     run.mark()
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == [*LANDED, *REFRESHED, *CLOSE], "and it is not verified again"
 
 
 def test_files_that_a_person_changed_during_the_landing_are_left_and_named(run: Run) -> None:
     task = done(run, made="x", other="y")
     run.before("refresh", lambda: (run.repo / "made").write_text("mine"))
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert (run.repo / "made").read_text() == "mine" and (run.repo / "other").read_text() == "y"
     assert task.outcome["left"] == ["made"]
     assert "landed; left as you have them in your checkout: made" in run.notes
@@ -238,10 +238,10 @@ def test_a_step_that_failed_is_done_again_and_none_before_it(
     task = done(run, made="x")
     run.before(kind, fail)
     with pytest.raises(errors.GitFault):
-        finish(run.context, task)
+        verify_and_land(run.context, task)
     assert run.moved == before and task.state is S.DONE
     run.mark()
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == after and (run.repo / "made").read_text() == "x"
 
 
@@ -249,10 +249,10 @@ def test_a_refresh_that_took_place_as_a_person_said_is_not_repeated(run: Run) ->
     task = done(run, made="x")
     run.before("refresh", fail)
     with pytest.raises(errors.GitFault):
-        finish(run.context, task)
+        verify_and_land(run.context, task)
     append(run.ledger, Record("task_flagged", {"task": "t", "happened": ["refresh"]}))
     run.mark()
-    assert finish(run.context, task) is CLOSED
+    assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == CLOSE and not (run.repo / "made").exists()
 
 

@@ -1,4 +1,4 @@
-"""What a later start finds and is told: after a lost conversation, a failure, an undo or a kill. `prompt` shows it.
+"""The tree and the prompt of a later start: after a lost conversation, a failure, an undo or a kill. `prompt` shows it.
 
 The agent is a shell script that is declared as one. It keeps what each start was called with and told, and its tree.
 """

@@ -1,4 +1,4 @@
-"""Every way in which a start can end, and what the journal, the task and whoever watches are told of it."""
+"""Every way in which a start can end, and what the journal, the task and a watching person show of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
+from holdfast.engine.orphans import _worked_after_last_turn, continue_orphan, orphan
 from holdfast.engine.outages import QUOTA_S
-from holdfast.engine.outcome import _worked_after_last_turn, apply_exit, go_on, orphan
+from holdfast.engine.outcome import apply_exit
 from holdfast.storage.journal.entry import Record
 from kit.git import git
 from kit.states import Run, append, moves, running, turn_line
@@ -51,7 +52,7 @@ TABLE: dict[Ending, tuple[TaskState, str, str, bool, bool, list[str]]] = {
     E.STALLED: (S.FAILED, FAIL, "stalled", True, False, ["It is so; attempt 2 of 3 follows"]),
     E.WORKTREE_LOST: (S.FAILED, FAIL, "worktree_lost", True, False, ["It is so; attempt 2 of 3 follows"]),
     E.OVER_LIMIT: (S.FAILED, FAIL, "over_limit", True, False, ["It is so; attempt 2 of 3 follows"]),
-    # Whoever refused, or went in circles, would do so again in the same conversation.
+    # An agent that refused, or went in circles, would do so again in the same conversation.
     E.REFUSED: (S.FAILED, FAIL, "agent_refused", True, True, ["It is so; attempt 2 of 3 follows"]),
     E.CIRCUIT_OPEN: (S.FAILED, FAIL, "circuit_open", True, True, ["It is so; attempt 2 of 3 follows"]),
     # A person has to change something first.
@@ -336,7 +337,7 @@ def test_an_orphan_is_continued_as_often_as_the_settings_say(
         task = run.task("t", S.ORPHANED)
         append(run.ledger, *moves("t", S.ORPHANED, *(RESUMED * resumes)), base=run.base)
         run.mark()
-        go_on(run.context, task)
+        continue_orphan(run.context, task)
         assert run.moved == wanted
         assert task.not_before == (NOW + 0.2 if resumes == 1 else 0.0)
         assert (task.again, task.state) == ((True, S.FAILED) if resumes == 2 else (False, S.OPEN))
@@ -362,7 +363,7 @@ def test_the_last_turn_of_an_orphan_is_salvaged_only_where_something_judges_it(
             append(run.ledger, Record("turn_completed", turn))
         append(run.ledger, *moves("t", S.IN_PROGRESS, TaskEvent.CRASH))
         run.mark()
-        go_on(run.context, task)
+        continue_orphan(run.context, task)
         assert run.moved == [wanted]
         assert bool(task.candidate) is (task.state is S.DONE)
 

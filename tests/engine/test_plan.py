@@ -17,13 +17,13 @@ from holdfast.engine.plan import (
     Cancel,
     Command,
     Continue,
-    Finish,
     Follow,
     Lapse,
     Observation,
     Orphan,
     Retry,
     StartTask,
+    VerifyAndLand,
 )
 from holdfast.storage.records.attempt_folder import Liveness
 from kit.states import folded, planned, story
@@ -61,7 +61,7 @@ ELSEWHERE: dict[TaskState, Command | None] = {
     S.ORPHANED: Continue("t"),
     S.BLOCKED: Follow("t", TaskEvent.DEPENDENCY_RESOLVED),
     S.WAITING_FOR_SUBTASKS: None,
-    S.DONE: Finish("t"),
+    S.DONE: VerifyAndLand("t"),
     S.PENDING_APPROVAL: None,
     S.FAILED: None,
     S.CLOSED: None,
@@ -90,7 +90,7 @@ def test_a_claim_begins_only_once_its_start_took_place() -> None:
         (S.ORPHANED, {"flag": {"parked": STOPPED}}, [Continue("t")]),
         (S.DONE, {"flag": {"parked": "look at it"}}, []),
         (S.OPEN, {"flag": {"parked": "look at it"}}, []),
-        # What is seen of an attempt counts, whoever must decide on its task.
+        # What is seen of an attempt counts, also where a person must decide on its task.
         (S.IN_PROGRESS, {"flag": {"parked": "look at it"}}, [CRASH]),
         (S.CLAIMED, {"flag": {"parked": "look at it"}}, [Begin("t")]),
     ],
@@ -127,9 +127,9 @@ def test_a_run_that_stops_begins_and_lands_nothing_and_settles_the_rest(state: T
 def test_one_task_is_landed_at_a_time_the_one_that_was_done_first() -> None:
     # The entries of `b` come first.
     both = folded(story("b", S.DONE), story("a", S.DONE))
-    assert planned(both) == [Finish("b")]
-    assert planned(both, finishing="c") == []
-    assert planned(both, held={"b"}) == [Finish("a")]
+    assert planned(both) == [VerifyAndLand("b")]
+    assert planned(both, landing="c") == []
+    assert planned(both, held={"b"}) == [VerifyAndLand("a")]
 
 
 def test_a_landing_or_failing_task_is_not_cancelled_for_its_parent() -> None:
@@ -137,7 +137,7 @@ def test_a_landing_or_failing_task_is_not_cancelled_for_its_parent() -> None:
     nodes = {"t": {"parent": "p"}}
     cancel = Cancel("t", Reason.PARENT_CANCELLED, "p")
     assert planned(state, nodes=nodes) == [cancel], "and it is not landed on its way"
-    assert planned(state, nodes=nodes, finishing="t") == []
+    assert planned(state, nodes=nodes, landing="t") == []
     assert planned(state, nodes=nodes, failing={"t"}, held={"t"}) == []
 
 
@@ -179,7 +179,7 @@ def test_one_task_starts_at_a_time_by_priority_and_only_once_all_else_is_settled
         (S.IN_PROGRESS, {"flag": {"parked": "look at it"}}, Liveness.ALIVE, True),
         # One that waits for a person is nobody's once its process is gone.
         (S.IN_PROGRESS, {"flag": {"parked": "look at it"}}, None, False),
-        # Whoever works elsewhere takes no place here.
+        # A remote worker takes no place here.
         (S.CLAIMED, {"started": False, "remote": True}, None, False),
         (S.PENDING_APPROVAL, {}, None, False),
         (S.WAITING_FOR_SUBTASKS, {}, None, False),
@@ -248,5 +248,5 @@ def test_commands_come_in_the_order_in_which_they_must_be_done() -> None:
         Lapse("away"),
         Orphan("dead", TaskEvent.CRASH),
         Follow("waits", TaskEvent.DEPENDENCY_RESOLVED),
-        Finish("done"),
+        VerifyAndLand("done"),
     ]

@@ -1,4 +1,4 @@
-"""What an agent is told, and that people can say it in their own words."""
+"""The prompt of an agent, and the templates in which people word it themselves."""
 
 from __future__ import annotations
 

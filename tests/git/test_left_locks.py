@@ -1,4 +1,4 @@
-"""Locks that a killed git of ours leaves in the repository: whoever comes next is free of them."""
+"""Locks that a killed git of ours leaves in the repository: the next git is free of them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ from kit.program import holdfast
 from kit.project import add, landed, layout, sound, state
 
 require_strace()
-
-
-@pytest.fixture
-def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return repo
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def dying_git(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str, call: str, number: int) -> Path:

@@ -27,13 +27,6 @@ def why_not() -> str:
 needs_bwrap = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
-
-
 def outputs(bench: Bench) -> list[str]:
     """What each command of the script printed, without the error stream's part."""
     return [each["output"] for each in bench.records(bench.files.traces) if each["kind"] == "tool"]

@@ -47,7 +47,7 @@ NOT_OF_A_RUN = {
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",
     "request_answered": "a request to the server",
-    "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recover parks one",
+    "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recovery parks one",
     "task_land_parked": "the branch tells; parked by the same code as a spawn",
     "task_refresh_parked": "the checkout tells; parked by the same code as a spawn",
     **{name: "nothing publishes yet" for name in PAYLOADS if name.startswith("task_publish_")},
@@ -150,7 +150,7 @@ class Case:
         self.clock = SetClock(folder)
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
-        """One life of the orchestrator; whoever first comes to one of the points, `name:n`, dies there."""
+        """One life of the orchestrator; the first process at one of the points, `name:n`, dies there."""
         self.lives += 1
         at = {"HOLDFAST_CRASH_AT": ",".join(points)} if points else {}
         process = begin(

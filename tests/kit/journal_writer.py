@@ -1,8 +1,8 @@
 """Writes a journal until it is killed: `python tests/kit/journal_writer.py <data root> [threads]`.
 
 It starts as the product does: lock, recovery from a checkpoint or by a scan, a new run; it closes what was left
-open. Then threads append intents and their outcomes, and now and then a checkpoint is written. Each entry is told on
-standard output, on a line of its own, after it was acknowledged: `ack <run> <seq> <hash>`.
+open. Then threads append intents and their outcomes, and now and then a checkpoint is written. Each entry is printed
+on standard output, on a line of its own, after it was acknowledged: `ack <run> <seq> <hash>`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 Each request takes the next step; after the last one every answer is a plain text. A request that offers no tools is
 the CLI's own business (a title, a summary): it is answered with a word, listed in `model.aside`, counted in
 `model.counted_aside`, and takes no step; `has_tools=False` says that this CLI never offers tools. `ends`: the calls by
-which this CLI is told that all is done, where a mere text is not enough. Counting tokens beforehand is answered with a
+which this CLI learns that all is done, where a mere text is not enough. Counting tokens beforehand is answered with a
 number. A request without a key is 401, everything else 404.
 
 `model.go_down()` closes the port, so that connections are refused; `model.come_back()` listens there again.
@@ -183,7 +183,7 @@ class ModelServer:
     # -- the network --------------------------------------------------------------------------------------------------
 
     def go_down(self) -> None:
-        """Whoever connects from now on is refused."""
+        """Connections are refused from now on."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()

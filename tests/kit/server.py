@@ -135,7 +135,7 @@ class Server:
 
 @contextlib.contextmanager
 def served(repo: Path, *args: str, **env: str) -> Iterator[Server]:
-    """Serves while here; `args` are the command, `serve` where there is none. Whoever was killed is not waited for."""
+    """Serves while here; `args` are the command, `serve` where there is none. A killed server is not waited for."""
     process = subprocess.Popen(
         [*HOLDFAST, *(args or ("serve",))],
         cwd=repo, env=environment(repo, HOLDFAST_SERVER__ENABLED="true", **env), stdin=subprocess.DEVNULL,
@@ -154,7 +154,7 @@ def served(repo: Path, *args: str, **env: str) -> Iterator[Server]:
             said, _ = process.communicate(timeout=SECONDS)
             print(said)
         finally:
-            # One that does not end when it is told to fails the test, and must not outlive it.
+            # One that does not end on SIGTERM fails the test, and must not outlive it.
             process.kill()
 
 

@@ -203,7 +203,7 @@ def running(folder: Path, clock: Callable[[], float] = wall, **values: Any) -> I
     settings(repo, **values)
     app = App(repo, load(repo, environ={"HOME": str(folder.parent), **QUICK}), clock)
     notes: list[tuple[str, str]] = []
-    with run_context(app, lambda task, text: notes.append((task, text))) as context:
+    with run_context(app, lambda task, text: notes.append((task, text)), watches=False) as context:
         yield Run(repo, context, notes)
 
 
@@ -264,3 +264,19 @@ def turn_line(turn: int, intent: str, **facts: Any) -> TurnLine:
     offsets = {"traces": 0, "spend": 0, "provenance": 0, "output": 0}
     told = {"ts": 1.0, "start": 1, "tool": "edit", "snapshot": "", **costs, **offsets, **facts}
     return TurnLine(turn=turn, intent=intent, **told)
+
+
+def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: Any) -> Entry:
+    """An entry as a reader gets it, outside of any journal."""
+    return Entry(
+        seq,
+        "",
+        float(seq),
+        kind,
+        inputs,
+        output=output or {},
+        actor="somebody",
+        committed=True,
+        synced=False,
+        entry_hash="",
+    )

@@ -24,12 +24,12 @@ def untrusted(folder: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=_greet, args=(listening, context), daemon=True).start()
         yield f"https://127.0.0.1:{listening.getsockname()[1]}"
-        # Wakes who waits for the next one.
+        # Wakes the thread that waits for the next one.
         listening.shutdown(socket.SHUT_RDWR)
 
 
 def _greet(listening: socket.socket, context: ssl.SSLContext) -> None:
-    """Whoever trusts the certificate after all is left without an answer."""
+    """A client that trusts the certificate after all is left without an answer."""
     while True:
         try:
             connection, _ = listening.accept()

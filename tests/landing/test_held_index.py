@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,17 +20,14 @@ from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import run_context
 from kit.git import git
 from kit.program import begin, holdfast
-from kit.project import add, landed, settings, sound, state
+from kit.project import add, landed, make_repo, settings, sound, state
 
 # Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    add(repo, "t", "write new.txt x\nwrite README.md better")
-    return repo
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.usefixtures("home"),
+    pytest.mark.repo(make=partial(make_repo, t="write new.txt x\nwrite README.md better")),
+]
 
 
 def is_locked(repo: Path) -> bool:

@@ -32,7 +32,7 @@ def repo(repo: Path, request: pytest.FixtureRequest) -> Path:
     for command in (["add", "mine.txt"], ["commit", "-q", "-a", "-m", "mine"]):
         refused = subprocess.run(["git", "-C", str(repo), *command], capture_output=True, text=True, check=False)
         assert refused.returncode == 128 and "index.lock" in refused.stderr
-    # As git advises, whoever does not know better.
+    # As git advises, and as a person does who knows no better.
     (repo / ".git" / "index.lock").unlink()
     git(repo, "add", "mine.txt")
     git(repo, "commit", "-q", "-a", "-m", "mine")

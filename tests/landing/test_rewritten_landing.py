@@ -88,7 +88,7 @@ def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again
     assert process.wait() == -signal.SIGKILL, process.communicate()[0]
     before = git(repo, "rev-parse", "main")
     assert landed(repo) == ["t", "u"] and state(repo).tasks["u"].landed == ""
-    # Left so that nobody commits from an index that has not followed; whoever knows better removes it, as git advises.
+    # Left so that nobody commits from an index that has not followed; here a person removes it, as git advises.
     (repo / ".git" / "index.lock").unlink()
     git(repo, "reset", "-q", "--hard")
     REWRITES[how](repo)

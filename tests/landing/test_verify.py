@@ -55,7 +55,7 @@ def blobs_of(repo: Path) -> Blobs:
 
 
 def judge(repo: Path, *wanted: Gate, **more: Any) -> GateVerdict:
-    """Performs, and looks that the verdict is told alike everywhere."""
+    """Performs, and asserts that every place has the same verdict."""
     made = intent(repo, *commits(repo), *wanted, **more)
     result = effect(repo).perform(made)
     verdict = verify.read_verdict(blobs_of(repo), result["verdict"])

@@ -14,8 +14,9 @@ from holdfast.ledgers.observers import ORDER
 from holdfast.orchestrator.loop import Loop
 from holdfast.server import serving as server
 from holdfast.server.observability.tracing import Tracer
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.from_journal import fact_of
-from holdfast.storage.audit.verify import day_files, parse
+from holdfast.storage.audit.verify import parse
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context

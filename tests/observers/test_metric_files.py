@@ -1,4 +1,4 @@
-"""Sessions and metrics: one line for each entry that tells one, whoever was killed between the journal and the line."""
+"""Sessions and metrics: one line for each entry that has one, also after a kill between the journal and the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time: what was stopped and goes on later, whoever sleeps, and whatever the clock is set to."""
+"""Time: a run that was stopped goes on later, after any sleep and under any clock."""
 
 from __future__ import annotations
 

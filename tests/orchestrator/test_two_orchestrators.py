@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,20 +16,15 @@ from holdfast.storage.records.attempt_folder import read_process
 from kit.crash import BESIDE, STEP, left_alive
 from kit.one_agent import ticks
 from kit.program import begin, holdfast
-from kit.project import add, landed, layout, sound, state
+from kit.project import add, landed, layout, make_repo, sound, state
 from kit.waiting import wait_for
 
-# Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
-
 UNTIL_LET_GO = f"run until test -e {BESIDE}/go; do sleep 0.02; done"
+# At work until there is a file `go` beside the repository.
+LONG = f"{STEP} 1\nwrite long.txt x\n{UNTIL_LET_GO}\n{STEP} 2"
 
-
-@pytest.fixture
-def repo(repo: Path) -> Path:
-    """Its one task is at work until there is a file `go` beside the repository."""
-    add(repo, "long", f"{STEP} 1\nwrite long.txt x\n{UNTIL_LET_GO}\n{STEP} 2")
-    return repo
+# Whole runs, of seconds each.
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(make=partial(make_repo, long=LONG))]
 
 
 def agent_of(repo: Path) -> Identity | None:

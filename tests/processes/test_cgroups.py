@@ -64,7 +64,7 @@ def test_frozen_it_does_nothing_and_thawed_it_goes_on(group: cgroups.Group, tmp_
     child = begun(group, f"echo x > {tmp_path}/log; echo on; while :; do echo x >> {tmp_path}/log; done")
     group.freeze(60.0)
     size = (tmp_path / "log").stat().st_size
-    # A signal that would wake whoever was stopped by one changes nothing.
+    # The signal that wakes a stopped process changes nothing.
     os.kill(child.pid, 18)
     ticks = Path(f"/proc/{child.pid}/stat").read_text().split()[13:15]
     subprocess.run(["sleep", "0.2"], check=True)

@@ -14,7 +14,6 @@ from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees.worktrees import Worktrees
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.git import git, repository
 from kit.program import begin, holdfast

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,14 @@ import rooms as rooms_page
 from holdfast.cli.commands import COMMANDS
 from rooms import HOUSES, MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
 
-# Behind ports: what they are is known to the composition root, and to who asks what there is.
+# Behind ports: only the composition root, and commands that list them, know which there are.
 ADAPTERS = {"agents", "agents.common", "agents.adapters", "agents.runner", "ledgers"}
 # The version is read everywhere; doubles for tests stand beside the rooms and may use the door to the disk only.
 ANYWHERE = {"__init__"}
 TESTING = "testing"
 # A ratchet: a room with more modules than the rest may only get smaller.
 MODULES_MAX = 15
-TOO_FULL = {"domain": 22, "engine": 24}
+TOO_FULL = {"domain": 19}
 
 LINES_MAX, FUNCTION_LINES_MAX = 400, 70
 # A ratchet: an entry here may only get smaller, and goes when the file or function fits.
@@ -155,6 +156,31 @@ def test_imports_keep_the_order_of_the_rooms_and_lead_to_real_files() -> None:
     assert [breach for module, path in MODULES.items() for breach in breaches(module, path.read_text())] == []
 
 
+def cycle(modules: Mapping[str, str]) -> list[str]:
+    """Modules of which each imports the one before it, the last like the first; empty where there are none."""
+    graph = {
+        module: {name for name, _ in imports(parsed(source), module) if name in modules and name != module}
+        for module, source in modules.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_modules_of_a_room_do_not_import_each_other() -> None:
+    found = [cycle({module: MODULES[module].read_text() for module in modules}) for modules in rooms().values()]
+    assert [each for each in found if each] == []
+
+
+def test_the_check_of_cycles_can_say_no() -> None:
+    one, other = "holdfast.engine.plan", "holdfast.engine.start"
+    late = f"def f():\n    from {one} import plan"
+    assert set(cycle({one: f"from {other} import start", other: late})) == {one, other}
+    assert cycle({one: f"from {other} import start", other: ""}) == []
+
+
 def test_a_room_is_no_warehouse() -> None:
     # What a reader sees at once: the modules of one folder. A large room has folders inside, each for one idea.
     folders = (module.rpartition(".")[0] for modules in rooms().values() for module in modules)
@@ -181,6 +207,38 @@ def test_every_folder_of_tests_is_that_of_a_room() -> None:
     folders = {path.parent for path in (TOP / "tests").glob("*/**/test_*.py")}
     names = {".".join(folder.relative_to(TOP / "tests").parts) for folder in folders}
     assert {name for name in names if name not in {*rooms(), *HOUSES, *others}} == set()
+
+
+# They end like a participle, and are nouns.
+NOUNS = {"feed", "landing", "listing", "routing", "serving", "tracing", "wiring", "wording"}
+VERBS = {
+    "ask", "attach", "create", "leave", "promote", "reassign", "recover", "redact", "restore", "serve", "show", "stop",
+    "verify",
+}  # fmt: skip
+# A ratchet: an entry goes with its module's new name, and none is added.
+STILL_NO_NOUNS = {
+    "backlog.missing", "backlog.restore", "landing.verify", "storage.audit.verify", "storage.records.redact",
+}  # fmt: skip
+
+
+def is_noun(module: str) -> bool:
+    """A module has the name of a thing. The module of a command has that of the command."""
+    name = module.rpartition(".")[2]
+    if room_of(module) == "cli" and name in COMMANDS:
+        return True
+    word = name.rpartition("_")[2]
+    return word in NOUNS or not (word in VERBS or word.endswith(("ed", "ing")))
+
+
+def test_modules_are_nouns() -> None:
+    found = {module.removeprefix("holdfast.") for modules in rooms().values() for module in modules}
+    assert {module for module in found if not is_noun(f"holdfast.{module}")} == STILL_NO_NOUNS
+
+
+@pytest.mark.parametrize("name", ["decisions.create", "decisions.stop", "worktrees.confined", "processes.leaving"])
+def test_the_check_of_nouns_can_say_no(name: str) -> None:
+    assert not is_noun(f"holdfast.{name}")
+    assert is_noun("holdfast.decisions.new_tasks") and is_noun("holdfast.cli.attach")
 
 
 def test_a_public_class_name_exists_once() -> None:
@@ -306,18 +364,21 @@ def defined(body: list[ast.stmt], within: str = "") -> Iterator[str]:
 # Phrases that are read twice: relative clauses without a subject, passives without an actor.
 PHRASES = re.compile(
     r"\bgone on with\b|\bfor who\b|\bwho (?:only )?(?:looks?|reads|asks|waits)\b|\bwhich there is not\b"
-    r"|\bwho is there\b|\bwhoever\b|\bis told\b",
+    r"|\bwho is there\b|\bwhoever\b|\bis told\b"
+    # With its noun such a clause is plain: a person who works on it.
+    r"|(?<!\bperson )(?<!\boutsider )(?<!\bnobody )\bwho (?:has|had|was|wrote|holds|works|appends|started)\b",
     re.IGNORECASE,
 )
 # A ratchet: how many of them a room may still have; only goes down, and an entry goes with the last one.
-STILL_SAID: dict[str, int] = {}
+STILL_SAID: dict[str, int] = {"domain": 1, "engine": 4, "ledgers": 2, "orchestrator": 1}
 
 
 def phrases_by_room() -> Counter[str]:
     pages = [*(TOP / page for page in PAGES), *(TOP / "docs").glob("*.md"), TOP / "README.md", TOP / "CHANGELOG.md"]
     sources = (path for path in SOURCE.rglob("*") if path.suffix in (".py", ".js", ".html"))
+    beside = (path for folder in ("tests", "tools", "bench") for path in (TOP / folder).rglob("*.py"))
     found: Counter[str] = Counter()
-    for path in (*pages, *sources):
+    for path in (*pages, *sources, *beside):
         found[page_or_room(path)] += len(PHRASES.findall(path.read_text()))
     return found
 
@@ -330,9 +391,11 @@ def test_the_worst_phrases_do_not_come_back() -> None:
     assert {place: count for place, count in phrases_by_room().items() if count > STILL_SAID.get(place, 0)} == {}
 
 
-@pytest.mark.parametrize("text", ["a task to be gone on with", "for who only looks", "Whoever holds it is told so"])
+# Cut by bars, because the rule reads this file, too.
+@pytest.mark.parametrize("text", ["gone| on with", "for| who comes", "Who|ever", "it is| told", "by who| wrote it"])
 def test_the_check_of_phrases_can_say_no(text: str) -> None:
-    assert PHRASES.search(text)
+    assert PHRASES.search(text.replace("|", ""))
+    assert not PHRASES.search("a person who works on it, and an outsider who has no key")
 
 
 @pytest.mark.parametrize("page", PAGES)

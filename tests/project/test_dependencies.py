@@ -85,7 +85,7 @@ def test_every_runtime_dependency_is_imported(dependency: str) -> None:
 
 
 def test_every_import_is_declared() -> None:
-    """What an extra brings may be imported, too; whoever imports it copes with its absence."""
+    """What an extra brings may be imported, too; the module that imports it copes with its absence."""
     ours = {*named(PROJECT["dependencies"]), *(each for extra in EXTRAS.values() for each in named(extra))}
     known = {"holdfast", *sys.stdlib_module_names}
     brought = {

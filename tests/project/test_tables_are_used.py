@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from enum import StrEnum
 
+from holdfast.domain.attempt_records import TURN, TurnEvent, TurnState
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
-from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from kit import TOP
 
 SOURCE = TOP / "src" / "holdfast"

@@ -26,7 +26,7 @@ NOT_RUN, IN_PART = "not run", "not all run"
 
 
 class Matrix:
-    """Of one sandbox. Which tests a cell has is told with each of them: a run may leave some out."""
+    """The table of one sandbox. Each test names its cell's number of tests: a run may leave some out."""
 
     def __init__(self, agents: Iterable[str]) -> None:
         self._agents = list(agents)

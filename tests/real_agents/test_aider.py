@@ -122,7 +122,7 @@ def test_who_was_stopped_goes_on_a_day_later_and_is_told_what_it_did(kit: Kit, t
 
 @pytest.mark.row("resumed")
 def test_a_killed_agent_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
-    """It keeps no conversation that can be gone on with after a kill: its history is told from the traces."""
+    """It keeps no conversation that can be continued after a kill: the prompt has its history from the traces."""
     with Site(tmp_path, kit) as site:
         file = site.add(verify=GATE)
         # Its linter finds the error, and asks the model again.

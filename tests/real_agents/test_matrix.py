@@ -114,7 +114,7 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
         if kit.keeps:
             assert second.results and third.results[: len(second.results)] == second.results
             before, now = _talk(second), _talk(third)
-            assert now[: len(before)] == before, "the conversation was not gone on with"
+            assert now[: len(before)] == before, "the conversation was not continued"
             assert len(now) > len(before), "it was not told why it goes on"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
         assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1

@@ -69,7 +69,7 @@ def test_who_was_stopped_goes_on_in_its_conversation_a_day_later(kit: Kit, tmp_p
         _, second, third = site.model.requests[:3]
         if kit.keeps:
             before = _talk(second)
-            assert _talk(third)[: len(before)] == before, "the conversation was not gone on with"
+            assert _talk(third)[: len(before)] == before, "the conversation was not continued"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
         task = site.task
         assert (task.state, task.starts, task.attempts, task.resumes) == (TaskState.CLOSED, 2, 1, 0)

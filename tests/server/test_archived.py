@@ -16,7 +16,7 @@ PATHS = ("/sessions", "/tasks/one/history", "/tasks/one/attempts", "/costs", "/q
 
 
 def answers(server: Server, entries: list[str]) -> list[Any]:
-    """What is told of the entries that there were when both servers began."""
+    """The answers about the entries that there were when both servers began."""
     page = server.operator.get("/journal?limit=1000")["entries"][: len(entries)]
     assert [f"{entry['run']}:{entry['seq']}" for entry in page] == entries
     frames = itertools.islice(server.operator.frames("/events", Last_Event_ID=entries[0]), len(entries) - 1)

@@ -45,7 +45,7 @@ def test_a_token_of_an_earlier_claim_is_worth_nothing_though_the_attempt_is_the_
     second = tokens.of_agent("t.1", claim(ledger))
     assert ledger.state.tasks["t"].attempt == "t.1", "the same attempt goes on"
     assert tokens.principal(second) == AGENT
-    assert tokens.principal(first) is None, "whoever had it before is locked out"
+    assert tokens.principal(first) is None, "the old token is locked out"
     assert not stands() and tokens.standing(AGENT)()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,10 +21,9 @@ from kit.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(make_repo(tmp_path_factory.mktemp("broken"))) as serving:
-        serving.operator.post("/tasks", {"id": "t", "goal": "x"})
-        yield serving
+def server(server: Server) -> Server:
+    server.operator.post("/tasks", {"id": "t", "goal": "x"})
+    return server
 
 
 def _connected(server: Server) -> socket.socket:

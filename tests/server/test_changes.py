@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,6 @@ from holdfast.storage.journal.reader import Chain
 from kit.project import layout, make_repo, sound
 from kit.server import Server, served
 from kit.waiting import wait_for
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(make_repo(tmp_path_factory.mktemp("changes"))) as serving:
-        yield serving
 
 
 def entries(repo: Path, kind: str) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ import signal
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,9 @@ ask "$HOLDFAST_URL/tasks/b/progress" -d '{"message":"half"}'
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(make_repo(tmp_path_factory.mktemp("guarding"))) as serving:
-        serving.operator.post("/tasks", {"id": "t", "goal": "x"})
-        yield serving
+def server(server: Server) -> Server:
+    server.operator.post("/tasks", {"id": "t", "goal": "x"})
+    return server
 
 
 def test_the_tokens_are_for_their_owner_only(server: Server) -> None:

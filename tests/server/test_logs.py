@@ -119,7 +119,7 @@ def test_the_server_logs_while_it_runs(tmp_path: Path) -> None:
         path = layout(repo).logs / "server.log"
 
         def found() -> list[dict[str, Any]]:
-            # Whoever looked whether the server is ready may have been refused, too, and that is logged.
+            # A check whether the server is ready may have been refused, too, and that is logged.
             return [line for line in of("request", lines(path)) if line.get("task") == "none"]
 
         wait_for(lambda: path.exists() and found(), "the line")

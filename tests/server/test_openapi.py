@@ -16,16 +16,9 @@ from holdfast.server import routes
 from holdfast.server.openapi import document, statuses
 from holdfast.server.operations import Operation
 from holdfast.server.static import WEB
-from kit.project import make_repo
-from kit.server import Server, served
+from kit.server import Server
 
 OPERATIONS = apidocs.operations()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(make_repo(tmp_path_factory.mktemp("openapi") / "repo")) as made:
-        yield made
 
 
 def references(value: Any) -> Iterator[str]:

@@ -69,7 +69,7 @@ def repo(repo: Path) -> Path:
     return repo
 
 
-# More than there are threads to read in: none of them may be held by who waits.
+# More than there are threads to read in: a request that waits may hold none of them.
 CROWD = 60
 
 

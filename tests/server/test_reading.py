@@ -375,7 +375,7 @@ def test_the_timeline_has_this_run_and_what_happened_in_it(server: Server) -> No
     found = server.reader.get("/timeline")
     assert [(run["how"], run["ended"]) for run in found["runs"]] == [("running", None)]
     kinds = [mark["kind"] for mark in found["marks"]]
-    # That something landed is no mark: those who look for what was lost would not find it among so many.
+    # That something landed is no mark: what was lost could not be found among so many.
     assert kinds == ["task_failed"] * 3
     assert "gate" in found["marks"][-1]["plain"] or "no luck" in found["marks"][-1]["plain"]
 

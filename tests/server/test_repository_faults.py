@@ -1,4 +1,4 @@
-"""What only the repository or the machine is to blame for is told through the API too, with what to type."""
+"""Faults of the repository or the machine: the API reports them, with what to type."""
 
 from __future__ import annotations
 

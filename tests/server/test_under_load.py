@@ -126,7 +126,7 @@ class Round:
         followers = [asyncio.create_task(self.load.follower(seen)) for seen in self.seen]
         clients = asyncio.gather(*(self.load.client(number) for number in range(CLIENTS)))
         lives = asyncio.create_task(self.lives(server, clients))
-        # Whoever fails ends it for all: a client that is gone would be waited for in vain.
+        # One failure ends it for all: a client that is gone would be waited for in vain.
         done, _ = await asyncio.wait([clients, lives, *followers], return_when=asyncio.FIRST_COMPLETED)
         for each in (*done, lives):
             await each
@@ -218,7 +218,7 @@ def judge_changes(load: Load, entries: list[Entry]) -> None:
 
 
 def judge_claims(load: Load, entries: list[Entry]) -> None:
-    """No lease runs out here, so every task is claimed at most once, by one who was told so under one key."""
+    """No lease runs out here, so every task is claimed at most once, by one client, under one key."""
     claimed = Counter(each.inputs["task"] for each in entries if each.decision_type == "task_claimed")
     assert max(claimed.values()) == 1
     holders: dict[str, set[str]] = defaultdict(set)

@@ -21,6 +21,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 from kit import TESTS
+from kit.blobs import flaws
 from kit.disks import require_strace
 from kit.fault_writer import ATTEMPTS
 from kit.journal_writer import Counts
@@ -48,7 +49,7 @@ def checkpoint_holds(root: Path, acknowledged: list[str]) -> None:
 def blobs_hold(root: Path, acknowledged: list[str]) -> None:
     digests = [digest for said in acknowledged for digest in said.split(",")]
     assert all(Blobs(root).get(digest).startswith(b"content") for digest in digests)
-    assert all(checked.flaw is None for checked in Blobs(root).verify_all())
+    assert flaws(Blobs(root)) == {}
 
 
 def ledger_holds(root: Path, acknowledged: list[str]) -> None:

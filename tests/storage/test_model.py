@@ -20,6 +20,7 @@ from holdfast.storage.journal.writer import Journal, epoch_of, run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.testing import powercut
 from holdfast.testing.recorder import PowerCut, Recorder
+from kit.blobs import flaws
 from kit.disks import SCRATCH
 from kit.journal_writer import Counts
 
@@ -93,9 +94,8 @@ class Machine(RuleBasedStateMachine):
         store = Blobs(self.root / "cas")
         assert all(store.get(digest) == data for digest, data in self.blobs.items())
         # Of a put that was cut short the blob may be there without its description; the next put of it mends that.
-        flaws = {checked.digest: checked.flaw for checked in store.verify_all() if checked.flaw is not None}
-        assert not flaws.keys() & self.blobs.keys()
-        assert all(isinstance(flaw, BlobUndescribed) for flaw in flaws.values())
+        found = flaws(store)
+        assert not found.keys() & self.blobs.keys() and set(found.values()) <= {BlobUndescribed}
 
     def note(self, ref: Ref, kind: str, given: dict[str, Any] | None) -> None:
         self.acknowledged[ref.run, ref.seq] = (ref.entry_hash, kind, given)  # type: ignore[assignment]

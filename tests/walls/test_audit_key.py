@@ -1,4 +1,4 @@
-"""The audit key lies where the settings put it: no git of ours over an agent's files sees it, whoever asks."""
+"""The audit key lies where the settings put it: no git of ours over an agent's files sees it, from any command."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from holdfast.domain.attempt_records import AttemptLimits, Ending, Exit, Launch,
 from holdfast.errors import SnapshotTooLarge
 from holdfast.snapshots.size_limits import Bounds
 from holdfast.snapshots.snapshots import WorktreeSnapshots
-from kit.confined import bench as bench
 from kit.runner import LIMITS, Bench
 
 MB = 1 << 20

@@ -27,7 +27,7 @@ def test_a_file_that_would_be_settings_does_not_land(repo: Path, path: str) -> N
 
 
 def test_the_default_data_root_does_not_land_where_another_is_used(repo: Path, tmp_path: Path) -> None:
-    """Whoever starts without HOLDFAST_HOME the next time would have it as theirs."""
+    """The next start without HOLDFAST_HOME would use it as its own."""
     (repo / ".gitignore").unlink()
     (repo / ".git/info/exclude").unlink()
     git(repo, "commit", "-qam", "ignore nothing")

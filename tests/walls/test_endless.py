@@ -1,4 +1,4 @@
-"""An agent whose stream has no end: what is kept of it has one, is told once, and all that it spends still counts."""
+"""An agent whose stream has no end: what is kept of it is limited and reported once, and all its spending counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from holdfast.agents.adapters.simple_streams import OneCall
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch
 from holdfast.layout import Attempt
-from kit.confined import bench as bench
 from kit.runner import Bench
 
 MOST = 64 << 10

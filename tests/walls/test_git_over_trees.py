@@ -7,7 +7,6 @@ from pathlib import Path
 from holdfast.domain.attempt_records import Ending
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import Worktrees
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.git import git
 from kit.runner import Bench

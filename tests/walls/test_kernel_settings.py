@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.attempt_records import Ending
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap, outputs
 from kit.program import holdfast
 from kit.project import make_repo

@@ -13,7 +13,6 @@ from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Resou
 from holdfast.landing import gates
 from holdfast.processes import cgroups, controllers
 from holdfast.storage.records.blobs import Blobs
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.runner import LIMITS, Bench
 

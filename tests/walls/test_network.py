@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.domain.attempt_records import Launch
 from holdfast.domain.task import TaskState
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap, outputs
 from kit.program import holdfast
 from kit.project import add, make_repo, settings, state

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.app import App
 from holdfast.domain.task import TaskState
-from holdfast.engine import holds
+from holdfast.orchestrator import holds
 from holdfast.orchestrator.loop import Loop
 from holdfast.wiring import run_context
 from kit.confined import needs_bwrap

@@ -21,7 +21,6 @@ from holdfast.snapshots import submodule_state
 from holdfast.storage.files import plain
 from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import commit_messages
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.runner import Bench
 from kit.waiting import WAIT_S_MAX

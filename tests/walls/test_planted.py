@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.attempt_records import Ending, Home, Launch
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.runner import Bench
 

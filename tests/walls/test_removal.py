@@ -14,7 +14,6 @@ from holdfast.errors import DiskError
 from holdfast.storage.files import disk
 from holdfast.storage.files.kernel import Kernel
 from holdfast.testing.recorder import PowerCut, Recorder
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.runner import Bench
 

@@ -14,7 +14,6 @@ from holdfast.landing import gates
 from holdfast.layout import Layout
 from holdfast.processes import cgroups, controllers, resources
 from holdfast.storage.records.blobs import Blobs
-from kit.confined import bench as bench
 from kit.runner import LIMITS, Bench
 
 MB = 1 << 20
@@ -44,7 +43,7 @@ def told(bench: Bench) -> list[str]:
 
 @pytest.fixture(params=["groups", "no groups"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """With control groups, and where there are none: then the runner is told that nothing is mounted."""
+    """With control groups, and where there are none: then the runner sees no mount of them."""
     if request.param == "groups":
         return "groups" if HELD else pytest.skip("no control group with limits is to be had")
     (tmp_path / "sitecustomize.py").write_text(

@@ -14,7 +14,6 @@ import pytest
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.storage.records import redact
 from holdfast.storage.records.redact import REDACTED, Flow, Scrubber
-from kit.confined import bench as bench
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, settings
 from kit.runner import Bench

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.domain.attempt_records import Ending, Launch
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.runner import Bench
 

@@ -14,7 +14,6 @@ from holdfast.errors import SandboxFailed
 from holdfast.git import command as our_git
 from holdfast.processes import bwrap, members
 from holdfast.storage.records import attempt_folder
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap
 from kit.git import git
 from kit.runner import Bench

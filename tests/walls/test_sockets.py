@@ -68,7 +68,7 @@ OF_HOME = (".gnupg/S.gpg-agent", ".docker/run/docker.sock", ".ssh/agent.sock", "
 
 @pytest.mark.parametrize("name", OF_HOME)
 def test_agents_of_keys_and_containers_in_the_home_are_not_reached(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They sign and start things for whoever connects."""
+    """They sign and start things for every process that connects."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as home, listening(Path(home, name)):
         assert connects(Path(home, name))
         monkeypatch.setenv("HOME", home)

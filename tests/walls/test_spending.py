@@ -13,7 +13,6 @@ from holdfast.server.access import quotas
 from holdfast.server.operations import Ask, NoQuery, Principal
 from holdfast.server.problems import Problem
 from holdfast.server.routes.work import WORK, Progress
-from kit.confined import bench as bench
 from kit.runner import Bench
 
 

@@ -1,4 +1,4 @@
-"""Whoever takes the port of a server that was killed gets a token that is worth nothing from the next start on."""
+"""A stranger on the port of a killed server gets a token that is worth nothing from the next start on."""
 
 from __future__ import annotations
 

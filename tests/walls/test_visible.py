@@ -10,7 +10,6 @@ from holdfast.domain.attempt_records import Ending
 from holdfast.storage.files import disk
 from holdfast.storage.journal.data_root import create_root, open_root
 from holdfast.storage.records.blobs import Blobs
-from kit.confined import bench as bench
 from kit.confined import needs_bwrap, outputs
 from kit.git import git
 from kit.program import holdfast

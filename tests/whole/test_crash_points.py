@@ -55,7 +55,7 @@ def named(*beginnings: str, end: str = "") -> tuple[str, ...]:
 
 
 ABANDONED = tuple(name for name in named("append.") if "_abandoned." in name)
-# They are of one batch with `task_added`: whoever dies after one of them has appended all, and comes to no other.
+# They are of one batch with `task_added`: a process that dies after one of them has appended all, and meets no other.
 BATCHED = ("append.task_edited.after", "append.task_cancelled.after")
 GROUPS: dict[str, tuple[str, ...]] = {
     "appends-before": tuple(name for name in named("append.", end=".before") if name not in ABANDONED),

@@ -197,13 +197,13 @@ class Round:
     def _kill_at_some_moment(self, orchestrator: subprocess.Popen[str]) -> None:
         time.sleep(self.chance.uniform(0.2, 2.0))
         found = {"orchestrator": [orchestrator.pid], "runner": runners(self.repo), "agent": agents(self.repo)}
-        who = self.chance.choice([who for who, pids in found.items() if pids])
+        victim = self.chance.choice([kind for kind, pids in found.items() if pids])
         if orchestrator.poll() is None:
-            os.kill(self.chance.choice(found[who]), signal.SIGKILL)
-            self.facts[f"{who} at some moment"] += 1
+            os.kill(self.chance.choice(found[victim]), signal.SIGKILL)
+            self.facts[f"{victim} at some moment"] += 1
             # Its orchestrator would take care of it; the next one has to.
             orchestrator.kill()
-            self.facts["orchestrator at some moment"] += who != "orchestrator"
+            self.facts["orchestrator at some moment"] += victim != "orchestrator"
 
     def kills(self) -> int:
         points = list((self.folder / "once").glob("*/*"))

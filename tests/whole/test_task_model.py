@@ -28,7 +28,7 @@ from holdfast.domain.claims import Claim
 from holdfast.domain.entries import EffectIntended
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
-from holdfast.engine.recover import recover
+from holdfast.engine.recovery import recover
 from holdfast.ledgers import files
 from holdfast.ledgers.files import FileLedger
 from holdfast.ports import DidNotHappen, Happened, Reconciled
@@ -141,7 +141,7 @@ class Model:
                 task.pinned = task.text
 
     def start(self) -> None:
-        """What a start makes of it: whoever had claimed a task and not begun is gone."""
+        """A start: an orchestrator that had claimed a task and not begun it is gone."""
         for name, task in self.tasks.items():
             if task.state == "CLAIMED":
                 task.move(name, "unclaim")

@@ -169,16 +169,18 @@ class Backlog:
     def change(self, task: str, make: Callable[[FoundFile, bytes], bytes]) -> FoundFile:
         """Replaces a task's file by what `make` makes of it, as it is now. Our block stays as it is."""
         with self._writing():
-            found = self._only(task)
-            return self._change(task, found, make(found, self._scanner.text(found)))
-
-    def _change(self, task: str, found: FoundFile, text: bytes) -> FoundFile:
-        made = _parsed(text, stem(found.path.name), name_of(found))
-        if made.id != task:
-            raise InputError(detail=f"the text has the id {made.id!r}, and {found.path} is the file of {task!r}")
-        if any(getattr(made, key) != getattr(found.definition, key) for key in BLOCKS):
-            text = _text_with(found, text, *_block_of(found.definition))
-        return self._replace(found, text)
+            copies = self._copies(task)
+            if len(copies) > 1:
+                raise InputError(detail=f"a crash left {task!r} in several folders; the next `holdfast run` settles it")
+            found = copies[0]
+            text = make(found, self._scanner.text(found))
+            made = _parsed(text, stem(found.path.name), name_of(found))
+            if made.id != task:
+                raise InputError(detail=f"the text has the id {made.id!r}, and {found.path} is the file of {task!r}")
+            if any(getattr(made, key) != getattr(found.definition, key) for key in BLOCKS):
+                blocks = ((key, block) for key in BLOCKS if (block := getattr(found.definition, key)) is not None)
+                text = _text_with(found, text, *next(blocks, (None, None)))
+            return self._replace(found, text)
 
     def move(
         self, task: str, folder: str, block: Mapping[str, Any] | None = None, file: FoundFile | None = None
@@ -206,7 +208,13 @@ class Backlog:
             self._remove(copies, kept)
             return kept
         self._expect_folder(place)
-        kept = self._note(_create(source, folder, _free_name(place, source), text))
+        path = place / source.path.name
+        if os.path.lexists(path):
+            # Another file has that name.
+            path = place / f"{source.definition.id}{ENDINGS[0]}"
+        made = _parsed(text, stem(path.name), f"{folder}/{path.name}")
+        disk.create(path, text, _mode(source))
+        kept = self._note(_found(made, folder, path, text))
         try:
             self._remove(copies, kept)
         except TaskFileChanged:
@@ -252,12 +260,6 @@ class Backlog:
             raise TaskFilesDiffer(task=task, paths=", ".join(str(each.path) for each in same))
         raise TaskFileMissing(task=task, path=self.folder)
 
-    def _only(self, task: str) -> FoundFile:
-        copies = self._copies(task)
-        if len(copies) > 1:
-            raise InputError(detail=f"a crash left {task!r} in several folders; the next `holdfast run` settles it")
-        return copies[0]
-
     def _remove(self, copies: tuple[FoundFile, ...], kept: FoundFile) -> None:
         """Removes the other files, each only if it still is what was read."""
         for each in copies:
@@ -290,18 +292,6 @@ class Backlog:
         if place.is_symlink():
             raise PathEscapes(name=folder, root=self.folder)
         return place
-
-
-def _create(source: FoundFile, folder: str, path: Path, text: bytes) -> FoundFile:
-    made = _parsed(text, stem(path.name), f"{folder}/{path.name}")
-    disk.create(path, text, _mode(source))
-    return _found(made, folder, path, text)
-
-
-def _free_name(place: Path, source: FoundFile) -> Path:
-    """The name that the file has, or that of its id where another file has that name."""
-    path = place / source.path.name
-    return place / f"{source.definition.id}{ENDINGS[0]}" if os.path.lexists(path) else path
 
 
 def _text_with(found: FoundFile, text: bytes, key: str | None, block: Mapping[str, Any] | None) -> bytes:
@@ -344,10 +334,6 @@ def _mode(found: FoundFile) -> int:
 
 def _bare(made: Definition) -> Definition:
     return msgspec.structs.replace(made, claim=None, result=None, error=None)
-
-
-def _block_of(made: Definition) -> tuple[str | None, Mapping[str, Any] | None]:
-    return next(((key, block) for key in BLOCKS if (block := getattr(made, key)) is not None), (None, None))
 
 
 def _parsed(text: bytes, own: str, name: str) -> Definition:

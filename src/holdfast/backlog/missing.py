@@ -36,7 +36,15 @@ def only_away(
 ) -> list[FileProblem]:
     """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
     gone = _looked_for(backlog, tasks, texts)
-    away = [_carried_off(name, command) for name, command in gone.carried_off.items() if name not in gone.stashed]
+    away = [
+        _problem(
+            name,
+            "a checkout took this file away, so its task stays and waits: "
+            f"`{command}` brings it back, `holdfast cancel {name}` gives it up",
+        )
+        for name, command in gone.carried_off.items()
+        if name not in gone.stashed
+    ]
     if scan.unread:
         return [*away, *(_held(name, scan) for name in texts if name not in gone.carried_off)]
     others = tuple(name for name in texts if name not in gone.carried_off and name not in gone.removed)
@@ -59,12 +67,8 @@ def swept(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str,
         is_failed: not all((backlog.folder / folder).is_dir() for folder in places)
         for is_failed, places in folders.items()
     }
-    with_folder = {name for name in texts if missing[_is_failed(tasks[name])]}
+    with_folder = {name for name in texts if missing[FOLDER_OF[tasks[name].state] == "failed"]}
     return gone.stashed | ((with_folder | gone.unprotected) - gone.removed)
-
-
-def _is_failed(task: Task) -> bool:
-    return FOLDER_OF[task.state] == "failed"
 
 
 def removed(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mapping[str, bytes]) -> Set[str]:
@@ -95,11 +99,6 @@ def _looked_for(backlog: BacklogFolder, tasks: Mapping[str, Task], texts: Mappin
             if not tries_left:
                 raise
     return Gone()
-
-
-def _carried_off(name: str, command: str) -> FileProblem:
-    told = "a checkout took this file away, so its task stays and waits"
-    return _problem(name, f"{told}: `{command}` brings it back, `holdfast cancel {name}` gives it up")
 
 
 def _held(name: str, scan: BacklogScan) -> FileProblem:

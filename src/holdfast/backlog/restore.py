@@ -25,7 +25,6 @@ from holdfast.git.repository import is_in_a_branch, is_tracked
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 from holdfast.storage.records.blobs import Blobs
 
 _STAGED = ".hf-open"
@@ -43,8 +42,8 @@ def put_back_open(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> list[
     texts = {
         name: text
         for name, task in tasks.items()
-        if FOLDER_OF[task.state] == "open" and not (name in scan.tasks or name in scan.moved)
-        if (text := _pinned(task, blobs))
+        if FOLDER_OF[task.state] == "open" and not (task.unfiled or name in scan.tasks or name in scan.moved)
+        if (text := pinned_text(task, blobs))
     }
     kept = {name for problem in only_away(backlog, scan, tasks, texts) for name in problem.tasks}
     kept |= removed(backlog, tasks, texts)
@@ -75,9 +74,8 @@ def _make_whole(place: Path, files: Mapping[str, bytes]) -> bool:
     return True
 
 
-def _pinned(task: Task, blobs: Blobs) -> bytes:
-    if task.unfiled:
-        return b""
+def pinned_text(task: Task, blobs: Blobs) -> bytes:
+    """The text that the journal pinned; empty where its blob is lost."""
     try:
         return blobs.get(task.definition)
     except (BlobMissing, BlobCorrupt):
@@ -141,8 +139,8 @@ def hide_from_git(root: Path, repo: Path) -> None:
     lines = [line for line in found if line not in (_MARK, f"/{root.name}/")]
     text = "\n".join([*lines, _MARK, *rules]) + "\n"
     try:
-        disk.mkdir(exclude.parent, COMMON_FOLDER)
-        disk.replace(exclude, text.encode(errors="surrogateescape"), COMMON_FILE)
+        disk.mkdir(exclude.parent, disk.COMMON_FOLDER)
+        disk.replace(exclude, text.encode(errors="surrogateescape"), disk.COMMON_FILE)
     except DiskError:
         # A `.git` that is not ours to write: `.sdd/.gitignore` still hides the journal.
         return

@@ -18,6 +18,7 @@ from holdfast.backlog.scanner import FoundFile, Scan, ScannedFile, Scanner, Stam
 from holdfast.domain.definition import Definition
 from holdfast.errors import DiskError
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import read_json
 
 # To parse one file, the reader of YAML must be loaded: that takes as long as writing what is known of so many files.
 FILES_PER_PARSE = 5000
@@ -37,7 +38,6 @@ class _Memory(msgspec.Struct, frozen=True):
     files: dict[str, _Kept]
 
 
-_decode = msgspec.json.Decoder(_Memory).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -83,8 +83,5 @@ def keep(memory: Path, sure: Mapping[str, ScannedFile]) -> None:
 
 
 def _load(memory: Path) -> dict[str, _Kept]:
-    try:
-        found = _decode(memory.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return found.files if found.rules == _RULES else {}
+    found = read_json(memory, _Memory, lenient=True)
+    return found.files if found is not None and found.rules == _RULES else {}

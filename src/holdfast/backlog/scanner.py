@@ -153,7 +153,8 @@ class Scanner:
             return
         try:
             with disk.reading(place), os.scandir(place) as listing:
-                entries = sorted((each for each in listing if _is_task_file(each.name)), key=lambda each: each.name)
+                files = (each for each in listing if each.name.endswith(ENDINGS) and not each.name.startswith("."))
+                entries = sorted(files, key=lambda each: each.name)
         except FileMissing:
             return
         for entry in entries:
@@ -280,10 +281,6 @@ def read_plain(path: Path) -> tuple[bytes, Stamp]:
 
 def stamp_of(info: os.stat_result) -> Stamp:
     return info.st_ino, info.st_mtime_ns, info.st_ctime_ns, info.st_size
-
-
-def _is_task_file(name: str) -> bool:
-    return name.endswith(ENDINGS) and not name.startswith(".")
 
 
 def stem(name: str) -> str:

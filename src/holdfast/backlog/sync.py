@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 
 from holdfast.backlog.missing import FOLDERS, carried_off, only_away, swept, without_file
-from holdfast.backlog.restore import put_back_open
+from holdfast.backlog.restore import pinned_text, put_back_open
 from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.file_problem import FileProblem
@@ -39,8 +39,6 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import iso
 from holdfast.errors import (
     AlreadyExists,
-    BlobCorrupt,
-    BlobMissing,
     EntryUnfit,
     FileMissing,
     TaskExists,
@@ -120,14 +118,16 @@ def _with(report: SyncReport, put_back: list[str]) -> SyncReport:
 
 def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport:
     scan = backlog.scan()
-    files = _files(scan)
+    # Of several files that a crash left, the one that came furthest: what is closed stays closed.
+    files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
     # As it is now: others may add tasks meanwhile. What has no file yet is not missing one.
     known = {name: task for name, task in ledger.state.tasks.copy().items() if not task.unfiled or name in files}
     # In the order of adding, which is that of their writing: a scan has them by name.
     added = [name for name in files if name not in ledger.state.tasks]
     added.sort(key=lambda name: files[name].written_ns)
     edited = [name for name, task in known.items() if name in files and _is_edited(backlog, files[name], task)]
-    missing = _texts(known, without_file(known, scan), blobs)
+    # The pinned text of each, in hand before anything is decided; empty where the blob is lost.
+    missing = {name: pinned_text(known[name], blobs) for name in without_file(known, scan)}
     if missing:
         # An editor may be saving by renaming, or somebody switching branches: nothing final on one look alone.
         time.sleep(LOOK_AGAIN_S)
@@ -197,28 +197,11 @@ def file_new(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs, names: Iterab
     return filed
 
 
-def _files(scan: BacklogScan) -> dict[str, TaskFile]:
-    """The file of each task. Of several that a crash left, the one that came furthest: what is closed stays closed."""
-    return {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
-
-
 def _make_folders(backlog: BacklogFolder) -> None:
     """Git removes a folder with its last file. Where nothing is waited for, one that is missing means nothing."""
     for folder in (*FOLDERS, "failed"):
         if not os.path.lexists(backlog.folder / folder):
             disk.mkdir(backlog.folder / folder)
-
-
-def _texts(known: Mapping[str, Task], names: list[str], blobs: Blobs) -> dict[str, bytes]:
-    """The pinned text of each, in hand before anything is decided; empty where the blob is lost."""
-    return {name: pinned_text(known[name], blobs) for name in names}
-
-
-def pinned_text(task: Task, blobs: Blobs) -> bytes:
-    try:
-        return blobs.get(task.definition)
-    except (BlobMissing, BlobCorrupt):
-        return b""
 
 
 def block_of(task: Task) -> dict[str, Any] | None:

@@ -34,15 +34,12 @@ def with_values(text: bytes, values: Mapping[str, Any]) -> bytes:
         elif key in mapping:
             mapping[key] = _written(value)
         else:
-            mapping.insert(_end(mapping), key, _written(value))
+            # New keys stand before our block, which is always last.
+            end = next((number for number, each in enumerate(mapping) if each in BLOCKS), len(mapping))
+            mapping.insert(end, key, _written(value))
     out = io.BytesIO()
     yaml.dump(mapping, out)
     return out.getvalue()
-
-
-def _end(mapping: Mapping[str, Any]) -> int:
-    """New keys stand before our block, which is always last."""
-    return next((number for number, key in enumerate(mapping) if key in BLOCKS), len(mapping))
 
 
 def _written(value: Any) -> Any:

@@ -21,7 +21,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.backlog.missing import carried_off, only_away, swept, without_file
-from holdfast.backlog.sync import is_given_up_by_deleting, pinned_text, shows_state
+from holdfast.backlog.restore import pinned_text
+from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
@@ -120,7 +121,7 @@ def _chain(reading: Reading) -> Draft:
     draft = Draft("chain", runs=len(runs), entries=reading.entries, torn=len(torn))
     draft.counted["archived"] = sum(file.path.parent != reading.chain.wal for file in runs)
     draft.notes += [
-        f"run {each.run}: a crash tore {each.length} bytes at byte {each.offset}; they were never acknowledged"
+        f"run {each.run}: a crash tore {plural(each.length, 'byte')} at byte {each.offset}, never acknowledged"
         for each in torn
     ]
     if reading.flaw is not None:
@@ -137,7 +138,7 @@ def _unless_flawed(reading: Reading, name: str, examine: Callable[[], Draft]) ->
 
 
 def _in_git(reading: Reading, name: str, repo: Path | None, examine: Callable[[Path], Draft]) -> Draft:
-    """Where there is no repository, or no git, the section is reported as not checked, which is no finding."""
+    """Checks in git; without a repository or git, the section is reported as not checked, which is no finding."""
 
     def examined() -> Draft:
         draft = Draft(name)
@@ -282,7 +283,7 @@ def _by_git(drifts: list[Drift], tasks: Mapping[str, Task], backlog: BacklogFold
 
 
 def _to_choose(name: str, files: Sequence[TaskFile], task: Task | None) -> str:
-    """How a person settles several differing files of one task; nobody else can."""
+    """Says how a person settles several differing files of one task; nobody else can."""
     folder = FOLDER_OF[task.state] if task is not None else "open"
     kept = min(files, key=lambda file: (len(_drift_of_file(file, task, folder)) if task else 0, file.folder != folder))
     rest = shlex.join(str(file.path) for file in files if file.path != kept.path)

@@ -32,14 +32,15 @@ from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, resources
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
-from holdfast.storage.audit import key, noted, verify
+from holdfast.storage.audit import key, notes
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.files import filesystems
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import live_owner, read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 DISK_BYTES_MIN = 1 << 30
@@ -101,7 +102,7 @@ def cgroups_part() -> Part:
 
 
 def limits_part(config: Config) -> Part:
-    """What one attempt may use of the machine, and what enforces that here."""
+    """Limits of one attempt, and what enforces them here."""
     return Part("limits", resources.in_words(config.limits.resources))
 
 
@@ -147,7 +148,7 @@ def _newest_moment(layout: Layout) -> float | None:
     return None
 
 
-# -- who works --------------------------------------------------------------------------------------------------------
+# -- agents at work ---------------------------------------------------------------------------------------------------
 
 
 def lock_part(layout: Layout) -> Part:
@@ -172,7 +173,7 @@ def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
     findings, living = [], 0
     for attempt in sorted(_folders(layout.attempts) | current.keys()):
         files, task = layout.attempt_files(attempt), current.get(attempt)
-        start = task.starts if task else _last_start(files.root)
+        start = task.starts if task else attempt_folder.last_start(files)
         seen = attempt_folder.liveness(files, start, task.intent if task else "")
         living += seen is Liveness.ALIVE
         if task is None and seen in (Liveness.ALIVE, Liveness.HEADLESS):
@@ -267,7 +268,7 @@ def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection
 
 
 def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:
-    """Whether the repository has all submodules, where they are to be set up in worktrees."""
+    """Checks that the repository has all submodules, where they are to be set up in worktrees."""
     try:
         missing = missing_submodule(repo, layout, config)
     except NoTarget:
@@ -286,14 +287,13 @@ def missing_submodule(repo: Path, layout: Layout, config: Config, base: str = ""
 
 
 def git_locks_part(repo: Path) -> Part:
-    found = stale_locks(repo)
-    return Part("git locks", f"{len(found)} stale", [_left_lock(lock) for lock in found])
-
-
-def _left_lock(lock: Path) -> Finding:
-    if lock_files.is_left_by_us(lock):
-        return Finding(left_words(lock), "holdfast run")
-    return Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
+    findings = [
+        Finding(left_words(lock), "holdfast run")
+        if lock_files.is_left_by_us(lock)
+        else Finding(f"{lock} was left by a git that died", f"rm {shlex.quote(str(lock))}")
+        for lock in stale_locks(repo)
+    ]
+    return Part("git locks", f"{len(findings)} stale", findings)
 
 
 def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:
@@ -304,15 +304,15 @@ def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | N
             f"The journal is older than the files beside it: {witnesses.in_short(found)}. Put the newer journal back."
         )
         findings.append(Finding(f"{said} If it is lost:", "holdfast resolve --journal-restored"))
-    if state.audit is not None and not noted.holds(layout, state.audit):
-        said = f"{noted.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
+    if state.audit is not None and not notes.holds(layout, state.audit):
+        said = f"{notes.cut(layout, state.audit)} Put it back from a backup. If it is lost:"
         findings.append(Finding(said, "holdfast resolve --audit-lost"))
     return Part("witnesses", "differ from the journal" if findings else "agree with the journal", findings)
 
 
 def audit_part(layout: Layout, environ: Mapping[str, str] = os.environ, key_path: Path | None = None) -> Part:
-    """Whether runs can sign their records."""
-    days = verify.day_files(layout.audit)
+    """Checks that runs can sign their records."""
+    days = day_files(layout.audit)
     try:
         key.load_key(layout.root, key_path, environ, create=False)
     except AuditKeyUnusable as error:
@@ -357,11 +357,6 @@ def _folders(folder: Path, *, files: bool = False) -> set[str]:
     if not folder.is_dir():
         return set()
     return {path.name for path in folder.iterdir() if not path.name.startswith(".") and (files or path.is_dir())}
-
-
-def _last_start(folder: Path) -> int:
-    numbers = (path.name.removeprefix("start-") for path in folder.glob("start-*"))
-    return max((int(number) for number in numbers if number.isdigit()), default=0)
 
 
 def _between_ticks(text: str) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.checks.expected import blob_named_by
+from holdfast.checks.expectations import blob_named_by
 from holdfast.config.settings import Config
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
@@ -35,7 +35,7 @@ from holdfast.storage.journal import archive
 from holdfast.storage.records import attempt_folder, blob_meta
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 DAY_S = 86_400
@@ -70,7 +70,9 @@ class Collector:
 
     def find(self, keep_days: float) -> Iterator[Garbage]:
         yield from self._worktrees()
-        yield from self._scratch()
+        for path in sorted([self._layout.worktrees / ".scratch", *self._layout.worktrees.glob(".gone-*")]):
+            if os.path.lexists(path):
+                yield Garbage("scratch", path.name, _size(path))
         yield from (Garbage("snapshots", attempt, 0) for attempt in self._refs(keep_days))
         yield from self._unnamed_blobs()
 
@@ -88,11 +90,6 @@ class Collector:
             if is_left_by_cancelling(self._layout, self._trees, task):
                 yield Garbage("worktree", task.id, _size(self._trees.path(task.id)))
 
-    def _scratch(self) -> Iterator[Garbage]:
-        for path in sorted([self._layout.worktrees / ".scratch", *self._layout.worktrees.glob(".gone-*")]):
-            if os.path.lexists(path):
-                yield Garbage("scratch", path.name, _size(path))
-
     def _refs(self, keep_days: float) -> dict[str, dict[str, str]]:
         """The refs of each attempt that may be removed, with their commits."""
         before = self._clock() - keep_days * DAY_S
@@ -104,17 +101,14 @@ class Collector:
             attempt = ref.split("/")[2] if ref.count("/") >= 2 else ""
             if attempt.rpartition(".")[0] in old:
                 found.setdefault(attempt, {})[ref] = commit
-        needed = self._needed()
+        # What unfinished tasks begin with or have made: it may come from another task's attempt.
+        open_tasks = [task for task in self._tasks if task.state not in _OVER]
+        needed = {commit for task in open_tasks for commit in (task.base, task.candidate, task.verified)}
         return {
             attempt: refs
             for attempt, refs in found.items()
             if attempt.rpartition(".")[0] not in self._lost and needed.isdisjoint(refs.values())
         }
-
-    def _needed(self) -> set[str]:
-        """Commits that unfinished tasks begin with or have made: one may come from another task's attempt."""
-        tasks = [task for task in self._tasks if task.state not in _OVER]
-        return {commit for task in tasks for commit in (task.base, task.candidate, task.verified) if commit}
 
     @functools.cached_property
     def _lost(self) -> Collection[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.checks.expected import Recorded
+from holdfast.checks.expectations import Recorded
 from holdfast.domain.state import State
 from holdfast.errors import FileMissing, JournalCorrupt
 from holdfast.layout import Layout

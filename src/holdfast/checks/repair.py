@@ -9,18 +9,17 @@ with the reason, before it is replaced.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from holdfast.backlog.sync import block_of
-from holdfast.checks.check import Drift, drift_of
+from holdfast.checks.check import drift_of
 from holdfast.checks.projections import Reading
 from holdfast.checks.witnesses import expect_whole_root
 from holdfast.clock import wall
 from holdfast.domain.task import FOLDER_OF
-from holdfast.domain.task_record import Task
 from holdfast.engine import turns
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
@@ -35,7 +34,7 @@ from holdfast.storage.records.blobs import Blobs
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """What was done. `quarantined` are paths; `left` says which tasks' files could not be mended, and why."""
+    """The result of a repair. `quarantined` are paths; `left` says which tasks' files could not be mended, and why."""
 
     quarantined: list[str]
     rebuilt: list[str]
@@ -85,25 +84,20 @@ def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repair
     drifts = drift_of(reading.state.tasks, backlog.scan())
     left = []
     for drift in drifts:
+        task = reading.state.tasks[drift.task]
+        folder = FOLDER_OF[task.state]
         try:
-            _put_right(backlog, Blobs(layout.cas), drift, reading.state.tasks[drift.task])
+            if drift.kind == "missing":
+                backlog.add(Blobs(layout.cas).get(task.definition), task.id, folder)
+            backlog.move(task.id, folder, block_of(task))
         except HoldfastError as error:
             left.append((drift, f"{drift.task}: {error}"))
     mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
     moved = [drift.task for drift in mended if drift.kind != "missing"]
     put_back = [drift.task for drift in mended if drift.kind == "missing"]
-    rebuilt += _rebuild_attempts(layout, reading.state.tasks.values())
+    for task in (task for task in reading.state.tasks.values() if task.starts):
+        # state.json of the attempt that the task is in, or was in last.
+        attempt = layout.attempt_files(task.attempt)
+        if turns.project(attempt, turns.as_file(task)):
+            rebuilt.append(str(attempt.state))
     return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])
-
-
-def _rebuild_attempts(layout: Layout, tasks: Iterable[Task]) -> list[str]:
-    """Rebuilds state.json of the attempt that each task is in, or was in last."""
-    files = [(layout.attempt_files(task.attempt), turns.as_file(task)) for task in tasks if task.starts]
-    return [str(each.state) for each, content in files if turns.project(each, content)]
-
-
-def _put_right(backlog: BacklogFolder, blobs: Blobs, drift: Drift, task: Task) -> None:
-    folder = FOLDER_OF[task.state]
-    if drift.kind == "missing":
-        backlog.add(blobs.get(task.definition), task.id, folder)
-    backlog.move(task.id, folder, block_of(task))

@@ -12,7 +12,7 @@ the journal must have every entry that these name:
 
 All of them are written only once the entry is on stable storage, so no crash leaves one that is ahead. A person may say
 that the newer journal is lost (`holdfast resolve --journal-restored`): `run_started` then says so in `restored`, and
-what the journal does not know is moved to `quarantine/`. engine/landed_before.py finds what landed meanwhile.
+what the journal does not know is moved to `quarantine/`. engine/recovery.py finds what landed meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import msgspec
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import strangers
+from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader, read_state
@@ -57,7 +57,9 @@ def contradictions(
     without `repo`, git is not asked."""
     landings = _strange_landings(repo, layout) if repo is not None else {}
     landed = [f"{at} names entry {ref.seq} of run {ref.run}, which it does not have" for at, ref in landings.items()]
-    return [*_named(layout, end, before), *_begun(layout, state), *landed]
+    starts = [layout.attempt_files(name).start(start) for name, start in _strange_starts(layout, state)]
+    begun = [f"{path} is of a start that it does not have" for path in starts]
+    return [*_named(layout, end, before), *begun, *landed]
 
 
 def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder | None, repo: Path | None) -> None:
@@ -66,7 +68,7 @@ def expect_whole(layout: Layout, state: State, end: Ref | None, before: Holder |
 
 
 def expect_whole_root(layout: Layout, repo: Path | None) -> None:
-    """For an owner of the data root without a run of its own, before anything is removed or rebuilt."""
+    """Refuses a shortened journal, for an owner without a run of its own, before anything is removed or rebuilt."""
     state, found = read_state(layout)
     expect_whole(layout, state, found.end.ref if found.end else None, read_holder(layout.lock), repo)
 
@@ -112,11 +114,6 @@ def _strange_landings(repo: Path, layout: Layout) -> dict[str, Ref]:
 # -- attempts ---------------------------------------------------------------------------------------------------------
 
 
-def _begun(layout: Layout, state: State) -> Iterator[str]:
-    for name, start in _strange_starts(layout, state):
-        yield f"{layout.attempt_files(name).start(start)} is of a start that it does not have"
-
-
 def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
     """Attempts that have begun and that the journal does not know, each with its first unknown start."""
     try:
@@ -154,7 +151,7 @@ def set_unknown_aside(layout: Layout, state: State, repo: Path) -> list[str]:
     moved = []
     pins.forget_landed(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
-        moved += strangers.clear(layout, name, start, _NONE, _REASON, repo=repo)
+        moved += set_strangers_aside(layout, name, start, _NONE, _REASON, repo=repo)
     if (position := _followed(layout)) is not None and not FileLedgerReader(layout).has(position):
         # Projections: rebuilt from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from holdfast.checks.expected import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
+from holdfast.checks.expectations import OUTPUT, VERDICT, Attempted, Recorded, outputs_in, pinned
 from holdfast.checks.report import REPAIR, RESTORE, RUN, Draft
 from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
-from holdfast.engine import leftovers, turns
+from holdfast.engine import turns
+from holdfast.engine.earlier_starts import find_leftovers
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
@@ -39,7 +41,7 @@ _SHOWN_MAX = 20
 def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
     """Every attempt that has begun, not only each task's last: its folder, and in it what the journal has recorded."""
     draft = Draft("attempts", attempts=0, turns=0, exits=0, verdicts=0)
-    for folder in leftovers.find(layout):
+    for folder in find_leftovers(layout):
         draft.pending.append(f"{folder} may hold secrets of MCP servers, and its agent has ended; {RUN}")
     for name, known in recorded.attempts.items():
         if not known.has_begun:
@@ -130,10 +132,12 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool 
     """
     refs = store.refs(f"{ROOT}/")
     live: list[tuple[str, str]] = []
-    draft, over, kept = Draft("snapshots", snapshots=0, of_tasks_over=0), 0, _turns_kept(refs)
+    names = (ref.removeprefix(f"{ROOT}/").partition("/") for ref in refs)
+    kept = Counter(attempt for attempt, _, name in names if name.startswith("turn-"))
+    draft, over = Draft("snapshots", snapshots=0, of_tasks_over=0), 0
     for name, known in recorded.attempts.items():
         if state.tasks[known.task].state in _ENDED:
-            over += max(0, known.snapshots - kept.get(name, 0))
+            over += max(0, known.snapshots - kept[name])
             draft.counted["of_tasks_over"] += known.snapshots
         else:
             live += [(reference(name, f"turn-{turn}"), commit) for turn, commit in known.trailed()]
@@ -172,15 +176,6 @@ def _results(state: State) -> dict[str, str]:
         elif task.continues and task.tree:
             found[task.tree] = f"the last tree of {task.attempt}"
     return found
-
-
-def _turns_kept(refs: dict[str, str]) -> dict[str, int]:
-    kept: dict[str, int] = {}
-    for ref in refs:
-        attempt, _, name = ref.removeprefix(f"{ROOT}/").partition("/")
-        if name.startswith("turn-"):
-            kept[attempt] = kept.get(attempt, 0) + 1
-    return kept
 
 
 def _lost(draft: Draft, state: State, repo: Path, lost: dict[str, str]) -> None:
@@ -250,13 +245,14 @@ def _damaged(
     found = objects.unreadable(repository, commits, known)
     kept = [each for each in found if each.is_kept and is_due]
     if kept:
-        problem = f"{kept[0].path} ({kept[0].reason})" + (f" and {len(kept) - 1} more files" if len(kept) > 1 else "")
+        more = f" and {plural(len(kept) - 1, 'more file')}" if len(kept) > 1 else ""
+        problem = f"{kept[0].path} ({kept[0].reason}){more}"
         draft.pending.append(f"objects of {what} have a damaged copy, {problem}, and a whole one; {RUN}")
     lost = [each for each in found if each not in kept]
     for each in lost[:_SHOWN_MAX]:
         draft.findings.append(f"the object {each.name}, of {what}, cannot be read: {each.reason}; {RESTORE}")
-    if (more := len(lost) - _SHOWN_MAX) > 0:
-        draft.findings.append(f"{more} more objects of {what} cannot be read; {RESTORE}")
+    if (rest := len(lost) - _SHOWN_MAX) > 0:
+        draft.findings.append(f"{plural(rest, 'more object')} of {what} cannot be read; {RESTORE}")
 
 
 # -- blobs ------------------------------------------------------------------------------------------------------------

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import select
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +12,7 @@ import msgspec
 
 from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.screen.agent_output import Records, lines
-from holdfast.cli.screen.terminal import Printer, printing
+from holdfast.cli.screen.terminal import Printer, printing, wait_for_reader
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plain
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.layout import Attempt
 
-POLL_MS = 100
+POLL_S = 0.1
 # The journal is read so many polls apart: only it can tell that an attempt is over.
 LOOK_EVERY = 5
 # From these an attempt may still be continued, while a run is alive.
@@ -142,7 +139,7 @@ class _Follower:
 
 
 def _reading(printer: Printer, files: Attempt, raw: bool, as_json: bool) -> tuple[New, Tell]:
-    """What to follow, and in which form to print it."""
+    """Chooses what to follow, and in which form to print it."""
     if raw:
         return _Lines(files.output).new, lambda line: printer.text(line.removesuffix("\r"), "")
     new = Records(files).new
@@ -182,30 +179,16 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
     polls, start = 0, 0
     while True:
         ended = _over(app, name, attempt) if polls % LOOK_EVERY == 0 else None
-        newest = _newest_start(files)
+        newest = attempt_folder.last_start(files)
         if start and newest > start:
             follower.say(f"{attempt} goes on, start {newest}")
         start = newest
         follower.step()
         if ended is not None:
             follower.say(ended)
-        if ended is not None or not _wait():
+        if ended is not None or not wait_for_reader(POLL_S):
             return
         polls += 1
-
-
-def _wait() -> bool:
-    """Waits a little for more; False when nobody reads any more."""
-    with contextlib.suppress(OSError, ValueError):
-        reader = select.poll()
-        reader.register(sys.stdout.fileno(), 0)
-        return not reader.poll(POLL_MS)
-    return False
-
-
-def _newest_start(files: Attempt) -> int:
-    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
-    return max((int(number) for number in numbers if number.isdigit()), default=0)
 
 
 def _over(app: App, name: str, attempt: str) -> str | None:
@@ -214,7 +197,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     if task.attempt != attempt:
         return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"
     files = app.layout.attempt_files(attempt)
-    start = max(task.starts, _newest_start(files))
+    start = max(task.starts, attempt_folder.last_start(files))
     intent = task.intent if start == task.starts else ""
     seen = attempt_folder.liveness(files, start, intent)
     if seen in (Liveness.ALIVE, Liveness.HEADLESS):

@@ -6,15 +6,11 @@ import os
 import random
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.options import as_json, print_json
 from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.demo.sample import Sample
 
 NEXT = """
 Next, in a repository of yours:
@@ -37,6 +33,7 @@ def demo(ctx: click.Context, seed: int | None, as_json: bool) -> None:
     and in the middle of a verification, a landing, a refresh and its own recovery; so are an agent and a runner. Exit
     code 1 says that something did not hold; then the folder is kept.
     """
+    from holdfast.app import App
     from holdfast.clock import monotonic
     from holdfast.demo.lives import Lives, Stuck, ending, last_lines
     from holdfast.demo.sample import ALL, Sample
@@ -54,7 +51,9 @@ def demo(ctx: click.Context, seed: int | None, as_json: bool) -> None:
     is_kept = False
     try:
         with ending(lives):
-            _prepare(sample)
+            sample.make()
+            App.find(sample.repo, environ=sample.environment()).init()
+            sample.add_tasks()
             say(f"{len(ALL)} tasks in {sample.repo}; seed {seed} (`holdfast demo --seed {seed}` chooses alike)\n")
             try:
                 code = lives.live_and_die()
@@ -74,14 +73,6 @@ def demo(ctx: click.Context, seed: int | None, as_json: bool) -> None:
     else:
         _print_result(said.figures, said.problems, sample.folder, log)
     ctx.exit(1 if is_kept else 0)
-
-
-def _prepare(sample: Sample) -> None:
-    from holdfast.app import App
-
-    sample.make()
-    App.find(sample.repo, environ=sample.environment()).init()
-    sample.add_tasks()
 
 
 def _print_result(figures: dict[str, str], problems: list[str], folder: Path, log: str) -> None:

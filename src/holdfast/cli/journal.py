@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import fnmatch
-import select
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ import click
 import msgspec
 
 from holdfast.cli.options import as_json, complete_task, find_app
-from holdfast.cli.screen.terminal import Printer, local_time, moment, printing
+from holdfast.cli.screen.terminal import Printer, local_time, moment, printing, wait_for_reader
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.state import State
 from holdfast.domain.wording import plain
@@ -28,12 +27,11 @@ from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.entry import Entry, encode
-from holdfast.storage.journal.reader import TornEnd
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views import as_of, story
 
-POLL_MS = 200
+POLL_S = 0.2
 _DIGITS_MAX = 20
 # A stream does not know its widest cells: what most stories stay within.
 _WIDE = ["", "1000:1000", "holdfast", ""]
@@ -113,9 +111,10 @@ def log(
                 _print(printer, *item, as_json)
         printer.flush()
         if task is not None and concerns is not None and not concerns.is_known and not _explain_no_story(layout, task):
-            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, _added(journal))}", err=True)
+            added = {story.task_of(entry) for _, entry in journal.read() if entry.decision_type == "task_added"}
+            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, added)}", err=True)
         _warn_unknown_types(types)
-        while follow and _wait(printer):
+        while follow and wait_for_reader(POLL_S):
             with _torn_noted(journal, still_written=True):
                 for item in _matching(journal.read(journal.end), wanted):
                     _print(printer, *item, as_json)
@@ -181,10 +180,6 @@ def _warn_unknown_types(globs: Sequence[str]) -> None:
             close = difflib.get_close_matches(glob, PAYLOADS, 3)
             hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
             click.echo(f"holdfast: this Holdfast writes no entry of a type {plain(glob)!r}{hint}", err=True)
-
-
-def _added(journal: FileLedgerReader) -> set[str]:
-    return {story.task_of(entry) for _, entry in journal.read() if entry.decision_type == "task_added"}
 
 
 def _matching(items: Iterator[Item], tests: list[Filter]) -> Iterator[Item]:
@@ -269,27 +264,13 @@ def _torn_noted(journal: FileLedgerReader, *, still_written: bool = False) -> It
     newest = journal.runs()[-1:] if still_written else []
     for torn in journal.torn:
         if torn.run not in newest:
-            click.echo(f"holdfast: {_torn_words(torn)}", err=True)
-
-
-def _torn_words(torn: TornEnd) -> str:
-    where = f"the last {torn.length} bytes of run {torn.run}, from byte {torn.offset} on, are no whole entry"
-    return f"{where}: never acknowledged, kept as they are, passed over."
+            where = f"the last {torn.length} bytes of run {torn.run}, from byte {torn.offset} on, are no whole entry"
+            click.echo(f"holdfast: {where}: never acknowledged, kept as they are, passed over.", err=True)
 
 
 def _near(task: str, known: set[str]) -> str:
     close = difflib.get_close_matches(task, sorted(known), 3)
     return f"did you mean {' or '.join(map(repr, close))}?" if close else "`holdfast list` shows all."
-
-
-def _wait(printer: Printer) -> bool:
-    """Waits a little for new entries; ends at once when nobody reads any more."""
-    printer.flush()
-    with contextlib.suppress(OSError, ValueError):
-        reader = select.poll()
-        reader.register(sys.stdout.fileno(), 0)
-        return not reader.poll(POLL_MS)
-    return False
 
 
 # -- as of a moment ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import os
 import sys
 
 from holdfast import __version__
-from holdfast.processes.leaving import leave
+from holdfast.processes.quick_exit import leave
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the commands share: finding the repository, `--json`, and completing task ids in a shell."""
+"""Helpers of the commands: finding the repository, `--json`, and completing task ids in a shell."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 
 def _new_ids(backlog: Path, known: Collection[str]) -> Iterator[str]:
-    """What the files that the journal does not know call themselves, as far as a look without YAML can tell."""
+    """The ids in files that the journal does not know, as far as they can be told without a YAML parser."""
     from holdfast.backlog.scanner import ENDINGS
     from holdfast.domain.definition import is_id, possible_ids
 

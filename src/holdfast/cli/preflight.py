@@ -1,4 +1,4 @@
-"""What is checked and said before agents work: git, branch, identity, agents, and that agents work without asking."""
+"""Checks and notes before agents work: git, branch, identity, agents, and that agents work without asking."""
 
 from __future__ import annotations
 
@@ -189,7 +189,8 @@ def about_permissions(
     from holdfast.processes import sandbox
     from holdfast.storage.files import disk
 
-    told, kind = _read_told(layout), sandbox.resolved(config.sandbox)
+    kept = read_json(layout.told, dict[str, dict[str, str]], lenient=True) or {}
+    told, kind = kept.get("permissions", {}), sandbox.resolved(config.sandbox)
     for name in names:
         agent = known.get(name)
         permission = agent.permission if agent is not None else None
@@ -211,7 +212,3 @@ def permission_sentence(name: str, permission: Permission, *, is_confined: bool)
         else "in a worktree of its own, and otherwise with your rights here: `sandbox: bwrap` confines it"
     )
     return f"{name} {does}, {where}. `permissions` in the settings' `agents` changes that: see docs/agents.md"
-
-
-def _read_told(layout: Layout) -> dict[str, str]:
-    return (read_json(layout.told, dict[str, dict[str, str]], lenient=True) or {}).get("permissions", {})

@@ -42,7 +42,6 @@ from holdfast.views.rows import unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.engine.board import Board
     from holdfast.engine.context import Note, RunContext
     from holdfast.orchestrator.loop import Loop
 
@@ -124,12 +123,15 @@ def run(
             )
         for remark in remarks:
             shown.note("", remark)
-        _expect_known(context.board, wanted)
+        for name in wanted:
+            if name not in context.board.tasks:
+                raise unknown(name, context.board.tasks)
         _note_permissions(app, context, shown.note, wanted)
         loop = Loop(context, only=wanted or None, show=shown.show, stays=stay)
         with server(context, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
-        left = _left(loop, wanted)
+        asked_for = wanted or list(loop.board.tasks)
+        left = [name for name in asked_for if loop.board.task(name).state not in SETTLED]
         if context.lost:
             from holdfast.landing.lost_landings import settle_rewritten
 
@@ -189,17 +191,6 @@ def _add(app: App, goal: str) -> str:
     from holdfast.cli.tasks.add_edit import add_goal
 
     return add_goal(app, goal)
-
-
-def _expect_known(board: Board, names: list[str]) -> None:
-    for name in names:
-        if name not in board.tasks:
-            raise unknown(name, board.tasks)
-
-
-def _left(loop: Loop, only: list[str]) -> list[str]:
-    """What this run was asked to work on, and is not closed."""
-    return [name for name in only or list(loop.board.tasks) if loop.board.task(name).state not in SETTLED]
 
 
 class stopping:

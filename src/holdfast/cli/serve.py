@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 from typing import Any
 
 import click
@@ -67,11 +66,9 @@ def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
         print_json({"url": address.url, "token": address.token, "reader_token": address.reader_token})
     else:
         click.echo(url)
-    if opens and not _opened(make_page(app.layout, address)):
-        click.echo("holdfast: no browser could be started here; open the address yourself", err=True)
+    if opens:
+        import webbrowser
 
-
-def _opened(page: Path) -> bool:
-    import webbrowser
-
-    return click.launch(page.as_uri()) == 0 or webbrowser.open(page.as_uri())
+        page = make_page(app.layout, address).as_uri()
+        if click.launch(page) != 0 and not webbrowser.open(page):
+            click.echo("holdfast: no browser could be started here; open the address yourself", err=True)

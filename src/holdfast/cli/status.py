@@ -14,7 +14,7 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
-from holdfast.storage.journal.lock import Holder, read_holder
+from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.rows import Row, print_problems, read_overview
 
@@ -31,7 +31,7 @@ _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
 @as_json
 @click.pass_context
 def status(ctx: click.Context, as_json: bool) -> None:
-    """Tell how many tasks there are in each state, who works on what, what waits and why, and who runs.
+    """Tell how many tasks there are in each state, which agents are at work, what waits and why, and what runs.
 
     Takes no lock and changes nothing.
     """
@@ -67,19 +67,14 @@ def status(ctx: click.Context, as_json: bool) -> None:
     for state, count in Counter(row.state for row in rows).most_common():
         click.echo(f"{state:21} {count:>6}")
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
-    click.echo(f"{'owner':21} {_owner(runs)}")
+    owner = f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}" if runs else "nobody: no run is alive"
+    click.echo(f"{'owner':21} {owner}")
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
     _print_locks(locks)
     _print_agents(agents, runs is not None)
     _print_waiting(rows)
     _print_asking(rows)
-
-
-def _owner(runs: Holder | None) -> str:
-    if runs is None:
-        return "nobody: no run is alive"
-    return f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}"
 
 
 def _print_agents(agents: list[AtWork], is_run: bool) -> None:

@@ -1,130 +1,26 @@
 """`watch`: a run as it goes, from any terminal, also one in the background. It reads files, and needs no server.
 
-On a terminal it is a full screen with keys (watch_screen.py). Elsewhere it prints a line for each change, and ends when
-nobody runs and no agent is at work.
+On a terminal it is a full screen with keys (screen/watch_screen.py). Elsewhere it prints a line for each change, and
+ends when nobody runs and no agent is at work.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 import msgspec
 
 from holdfast.cli.options import as_json, find_app
-from holdfast.cli.screen.terminal import printing
-from holdfast.clock import monotonic, wall
-from holdfast.domain.entries import STOPPED
-from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
-from holdfast.domain.wording import money, plural
-from holdfast.storage.journal.lock import Holder, read_holder
-from holdfast.storage.records.at_work import AtWork, at_work
-from holdfast.views.rows import Row, read_overview
-
-if TYPE_CHECKING:
-    from holdfast.app import App
-
-LOOK_S = 0.5
-# Of the time, at most this part is spent on looking: a large backlog is looked at less often.
-BUSY_SHARE = 0.2
-_WORDS = {
-    TaskState.PLANNED: "to approve",
-    TaskState.PENDING_APPROVAL: "to approve",
-    TaskState.CLAIMED: "at work",
-    TaskState.IN_PROGRESS: "at work",
-    TaskState.ORPHANED: "agent lost",
-    TaskState.DONE: "verifying",
-    TaskState.BLOCKED: "waits",
-    TaskState.WAITING_FOR_SUBTASKS: "waits",
-    TaskState.FAILED: "failed",
-    TaskState.CLOSED: "closed",
-    TaskState.CANCELLED: "cancelled",
-}
-# In the order of the screen.
-_ORDER = ("at work", "agent lost", "to approve", "failed", "stopped", "to decide", "landing waits", "landing lost",
-          "verifying", "ready", "paused", "waits", "ended", "closed", "cancelled")  # fmt: skip
-SETTLED = ("closed", "cancelled")
-
-
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """How all stands at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
-
-    runs: Holder | None
-    rows: Mapping[str, Row]
-    words: Mapping[str, str]
-    agents: Mapping[str, AtWork]
-    tasks: Mapping[str, Task]
-    turns: int
-    usd: float
-
-    @property
-    def counts(self) -> str:
-        counted = Counter(self.words.values())
-        return ", ".join(f"{counted[word]} {word}" for word in _ORDER if counted[word]) or "no tasks yet"
-
-    @property
-    def is_over(self) -> bool:
-        return self.runs is None and not any(not each.ended for each in self.agents.values())
-
-
-def see(app: App) -> Picture:
-    overview = read_overview(app)
-    view = overview.view
-    holder = read_holder(view.layout.lock)
-    agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values())}
-    words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
-    rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
-    return Picture(
-        runs=holder if holder is not None and holder.is_alive() else None,
-        rows={row.id: row for row in rows},
-        words=words,
-        agents=agents,
-        tasks=view.state.tasks,
-        turns=view.state.run.turns,
-        usd=view.state.run.usd,
-    )
-
-
-def _word(row: Row, agent: AtWork | None) -> str:
-    if row.parked:
-        return "stopped" if row.parked == STOPPED else "to decide"
-    if row.lost:
-        return "landing lost"
-    if row.landing_waits:
-        return "landing waits"
-    if agent is not None and agent.ended:
-        return "ended"
-    if row.state is TaskState.OPEN:
-        if row.is_ready:
-            return "ready"
-        return "paused" if row.waits[0].startswith("not before ") else "waits"
-    return _WORDS[row.state]
-
-
-class Looking:
-    """Looks again when it is time, and tells how long that is from now."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self._next = 0.0
-
-    @property
-    def wait_s(self) -> float:
-        return max(0.0, self._next - monotonic())
-
-    def now(self) -> Picture:
-        began = monotonic()
-        picture = see(self._app)
-        ended = monotonic()
-        self._next = ended + max(LOOK_S, (ended - began) / BUSY_SHARE)
-        return picture
+from holdfast.cli.screen.picture import SETTLED, Looking, Picture
+from holdfast.cli.screen.terminal import printing, wait_for_reader
+from holdfast.clock import wall
+from holdfast.domain.wording import money
 
 
 @click.command(epilog="Examples:  holdfast watch  ·  holdfast watch --plain  ·  holdfast watch --json | jq -c .")
@@ -169,11 +65,12 @@ def _follow(looking: Looking, as_json: bool) -> None:
             printer.flush()
             if picture.is_over:
                 if as_json:
-                    printer.line(msgspec.json.encode({"ts": wall(), "kind": "ended", "counts": _counts(picture)}))
+                    counts = Counter(str(row.state) for row in picture.rows.values())
+                    printer.line(msgspec.json.encode({"ts": wall(), "kind": "ended", "counts": dict(counts)}))
                 else:
                     printer.text(f"{_clock()}  nobody runs: {picture.counts}", "")
                 return
-            if not _wait(looking.wait_s):
+            if not wait_for_reader(looking.wait_s):
                 return
 
 
@@ -214,37 +111,7 @@ def _sentence(facts: Mapping[str, Any]) -> str:
     return f"{facts['task']}: {facts['agent']}, turn {facts['turn']}, {money(facts['usd'])}  {doing}".rstrip()
 
 
-def _counts(picture: Picture) -> dict[str, int]:
-    return dict(Counter(str(row.state) for row in picture.rows.values()))
-
-
 def _clock() -> str:
     import time
 
     return time.strftime("%H:%M:%S")
-
-
-def _wait(wait_s: float) -> bool:
-    """False when nobody reads any more."""
-    with contextlib.suppress(OSError, ValueError):
-        reader = select.poll()
-        reader.register(sys.stdout.fileno(), 0)
-        return not reader.poll(int(wait_s * 1000))
-    return False
-
-
-# -- for the screen ---------------------------------------------------------------------------------------------------
-
-
-def heading(picture: Picture, now: float) -> Sequence[str]:
-    """Who runs and for how long; how many tasks stand how."""
-    from holdfast.storage.records.at_work import clock
-
-    runs = picture.runs
-    if runs is None:
-        alone = any(not each.ended for each in picture.agents.values())
-        who = "no run is alive" + (", and agents are at work: `holdfast run` goes on with them" if alone else "")
-    else:
-        spent = f"{plural(picture.turns, 'turn')}, {money(picture.usd)}"
-        who = f"pid {runs.pid}, for {clock(now - runs.since)}, {spent}"
-    return who, picture.counts

@@ -25,7 +25,7 @@ from holdfast.config.settings import (
 )
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
-from holdfast.domain.reserved_paths import REPOSITORY_FILE
+from holdfast.domain.path_rules import REPOSITORY_FILE
 from holdfast.domain.routing import twice
 from holdfast.errors import ConfigError
 from holdfast.layout import HOME_VARIABLE, Layout, locate
@@ -179,7 +179,7 @@ def _expect_usable(agents: Sequence[DeclaredAgent], layer: Layer) -> None:
 
 
 def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
-    """What is for a known CLI does not go with a command of one's own, and the other way round."""
+    """Refuses settings for a known CLI with a command of one's own, and the other way round."""
     if agent.command:
         for key, default in (("permissions", "full"), ("args", ())):
             if (value := getattr(agent, key)) != default:

@@ -80,17 +80,14 @@ def _named(path: Path, name: str, server: McpServer) -> McpServer:
     for variable in server.env:
         if not _VARIABLE.fullmatch(variable):
             raise _unreadable(path, f"{name} has in env {variable!r}, which is no name for a variable")
-    if broken := [each for each in _texts(server) if not _PRINTABLE.fullmatch(each)]:
+    # What becomes part of a command line, of a request or of an environment.
+    pairs = (*server.env.items(), *server.headers.items())
+    texts = (server.command, server.url, *server.args, *(text for pair in pairs for text in pair))
+    if broken := [each for each in texts if not _PRINTABLE.fullmatch(each)]:
         raise _unreadable(path, f"{name} has control characters in {broken[0]!r}")
     if (server.url and (server.args or server.env)) or (server.command and server.headers):
         raise _unreadable(path, f"{name} mixes what belongs to a command and what belongs to a url")
     return msgspec.structs.replace(server, name=name)
-
-
-def _texts(server: McpServer) -> tuple[str, ...]:
-    """What becomes part of a command line, of a request or of an environment."""
-    mappings = (*server.env.items(), *server.headers.items())
-    return (server.command, server.url, *server.args, *(text for pair in mappings for text in pair))
 
 
 def _unreadable(path: Path, reason: str) -> ConfigUnreadable:

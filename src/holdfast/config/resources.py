@@ -1,4 +1,4 @@
-"""What one attempt may use of the machine: the section `limits` of the settings.
+"""Limits on what one attempt may use of the machine: the section `limits` of the settings.
 
 Its types are read when this module is loaded, so they are not postponed.
 """

@@ -1,4 +1,4 @@
-"""What can be set: the only list of settings.
+"""The only list of settings.
 
 Checks, the text of a new settings file, the names of variables and options and the table in the documentation are made
 from these Structs. Their types are read when this module is loaded, so they are not postponed: that would cost twice.
@@ -88,7 +88,7 @@ class DeclaredAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    agent: Annotated[Name, Meta(description="who works on a task that fits all the conditions")]
+    agent: Annotated[Name, Meta(description="the agent of a task that fits all the conditions")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
     label: Annotated[Text | None, Meta(description="fits a task that has this label; null: any")] = None
@@ -102,7 +102,7 @@ class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    agent: Annotated[Name, Meta(description="who works on it")]
+    agent: Annotated[Name, Meta(description="the agent that works on it")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None
     on_outage: Annotated[
         OnOutage | None, Meta(description="as the setting of this name, for this step; null: as that one says")
@@ -121,7 +121,7 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def per_million(self) -> tuple[float, float, float, float]:
-        """As agents/common/prices.py has them."""
+        """The prices as agents/common/prices.py has them."""
         read = self.input if self.cached is None else self.cached
         written = self.input if self.cache_written is None else self.cache_written
         return self.input, read, written, self.output
@@ -157,7 +157,7 @@ class Git(msgspec.Struct, frozen=True):
 
 
 class LedgerSettings(msgspec.Struct, frozen=True):
-    """Of `sessions.jsonl` and `metrics/`; `keep_runs` of the journal. What an attempt's runner writes is kept whole."""
+    """Retention of `sessions.jsonl`, `metrics/` and, as `keep_runs`, the journal. An attempt's files are kept whole."""
 
     rotate_bytes_max: Annotated[
         Bytes, Meta(description="sessions.jsonl, or a file of metrics/, is archived at this size")
@@ -237,7 +237,7 @@ class Config(msgspec.Struct, frozen=True):
         Seconds, Meta(description="a runner without a sign of life for so long is ended, and its attempt continued")
     ] = 120.0
     lease_s: Annotated[
-        Seconds, Meta(description="who holds a task through the API shows within so long that they are alive")
+        Seconds, Meta(description="a worker that holds a task through the API shows within so long that it is alive")
     ] = 300.0
     same_calls_max: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
@@ -284,7 +284,7 @@ class Config(msgspec.Struct, frozen=True):
     ] = ()
     routes: Annotated[
         tuple[RouteSettings, ...],
-        Meta(max_length=ENTRIES_MAX, description="who works on a task that names no agent: the first that fits"),
+        Meta(max_length=ENTRIES_MAX, description="the agent of a task that names none: the first route that fits"),
     ] = ()
     cascade: Annotated[
         tuple[StepSettings, ...],
@@ -352,7 +352,7 @@ def _bare(kind: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _allowed(kind: Any, facts: dict[str, Any]) -> str:
-    """What may stand there, in words."""
+    """The allowed values, in words."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         parts = [part for part in typing.get_args(kind) if part is not type(None)]
         return (PRIORITY_RULE if len(parts) > 1 else _allowed(*_bare(parts[0]))) + ", or null"

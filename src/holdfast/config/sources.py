@@ -1,4 +1,4 @@
-"""Where settings come from: environment, command line and YAML files, each as one layer that knows its places."""
+"""The sources of settings: environment, command line and YAML files, each as one layer that knows its places."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_SETTINGS = frozenset(
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """What one source sets, by dotted key, and how to name the place of each.
+    """The settings of one source, by dotted key, and the place of each.
 
     `is_text`: a value may be text that stands for a number or the like, as in the environment.
     """

@@ -20,7 +20,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.entries import MOVE_TO, PAYLOADS, STOPPED
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.task import TASK, TaskEvent, TaskState, verb_of
+from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.context import RunContext
@@ -29,7 +29,6 @@ from holdfast.errors import (
     DefinitionInvalid,
     HoldfastError,
     IllegalTransition,
-    MoveRefused,
     TaskFileMissing,
     TaskFilesDiffer,
     TaskUnknown,
@@ -38,7 +37,7 @@ from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.journal.entry import Entry, Record
 from holdfast.storage.records.blobs import Blobs
-from holdfast.worktrees.confined import worktrees_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 ACTOR = "cli"
@@ -181,17 +180,16 @@ class DecisionContext:
         try:
             kind = MOVE_TO[TASK.next(task.state, event)]
         except IllegalTransition as error:
-            raise self._refuse(task, error, reason) from error
+            raise self.ledger.refuse(task, error, reason, self.actor) from error
         return self.record(kind, number, {"task": task.id, "event": event, "reason": reason, **facts})
+
+    def flagged(self, task: Task, number: int = 0, told: Mapping[str, Any] = {}, **flags: Any) -> Record:
+        """The flags of a task, as `TaskFlagged` names them: one that is not given is taken off."""
+        return self.record("task_flagged", number, {"task": task.id, **flags}, told)
 
     def append(self, records: Sequence[Record]) -> None:
         if records:
             self.ledger.append(self.ledger.epoch, records)
-
-    def _refuse(self, task: Task, error: IllegalTransition, reason: str) -> MoveRefused:
-        refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
-        self.append([Record("task_move_refused", refused, actor=self.actor)])
-        return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})
 
     def _key(self, number: int) -> str:
         return f"{self.key}#{number}" if number else self.key

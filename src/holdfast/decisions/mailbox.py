@@ -28,9 +28,9 @@ from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
-from holdfast.decisions.promote import Promotion, promote
-from holdfast.decisions.reassign import Reassignment, reassign
-from holdfast.decisions.stop import stop
+from holdfast.decisions.promotion import Promotion, promote
+from holdfast.decisions.reassignment import Reassignment, reassign
+from holdfast.decisions.stops import stop
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve, resume
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState

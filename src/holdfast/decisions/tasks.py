@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.decisions import lost_turns
 from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, Later, expect_decided, refused
-from holdfast.domain.entries import STOPPED
+from holdfast.domain.entries import STOPPED, TurnUndone, is_lost
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.domain.task_record import Task
-from holdfast.engine import landed_before, leftovers
+from holdfast.engine import recovery
+from holdfast.engine.earlier_starts import newest_whole, remove_leftovers
 from holdfast.engine.turns import Follower
-from holdfast.errors import (
-    NothingParked,
-)
+from holdfast.errors import DecisionRefused, NothingParked
 from holdfast.landing import verify
 from holdfast.processes import starts
 from holdfast.storage.journal.entry import Record
@@ -26,6 +25,8 @@ from holdfast.storage.records import attempt_folder
 _GIVE_UP = (
     TaskEvent.VERIFICATION_REJECTED, TaskEvent.MANUAL_CANCEL, TaskEvent.REJECTED, TaskEvent.UNRECOVERABLE,
 )  # fmt: skip
+# What a person can decide about a turn that the journal has and whose snapshot is gone.
+_OF_LOST_TURN = ("newest", "anew")
 _UNDER_WAY = AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
 
 
@@ -78,7 +79,7 @@ def end_attempt(decision: DecisionContext, task: Task) -> None:
     # A runner that is on its way to its start finds it taken, and does nothing.
     attempt_folder.claim_start(files, task.starts, attempt_folder.RECOVERY, task.intent)
     starts.end_all(files, task.attempt, task.starts, decision.config.grace_s)
-    leftovers.remove(decision.layout)
+    remove_leftovers(decision.layout)
     Follower(decision.ledger, decision.layout).follow(task)
 
 
@@ -105,10 +106,12 @@ def resolve(decision: DecisionContext, asked: Resolution) -> Answer:
 
 def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Record]:
     """The move that the decision asks for, if any, and then the flag: a crash between leaves the task parked still."""
-    if choice in lost_turns.CHOICES:
-        return lost_turns.records(decision, task, choice)
-    if choice == "happened" and landed_before.is_doubt(task.parked):
-        return landed_before.closing(decision.repo, decision.config, task, decision.record)
+    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
+    if choice in _OF_LOST_TURN:
+        return _of_lost_turn(decision, task, choice, told)
+    if choice == "happened" and recovery.is_doubt(task.parked):
+        moves = recovery.closing(decision.repo, decision.config, task, decision.record)
+        return [*moves, decision.flagged(task, 0, told, parked="")]
     has_landed = choice == "happened" and task.parked.startswith("task_land_")
     events = _GIVE_UP if choice == "abandon" else (TaskEvent.JANITOR_VERIFIED_AND_MERGED,) if has_landed else ()
     event = next((each for each in events if each in TASK.legal(task.state)), None)
@@ -116,12 +119,46 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
     if event is not None and not has_begun:
         end_attempt(decision, task)
         moves = [decision.moved(task, event, Reason.RESOLVED_BY_PERSON)]
-    flag: dict[str, Any] = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
+    flags: dict[str, Any] = {"parked": "", "not_before": task.not_before, "cause": task.cause}
     if choice == "happened":
         gates = verify.gates_of(decision.definition(task), decision.config)
-        flag["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt), gates)
-    told = {"decision": choice, "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
-    return [*moves, decision.record("task_flagged", 1 if moves or has_begun else 0, flag, told)]
+        flags["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt), gates)
+    return [*moves, decision.flagged(task, 1 if moves or has_begun else 0, told, **flags)]
+
+
+def _of_lost_turn(decision: DecisionContext, task: Task, choice: str, told: Mapping[str, Any]) -> list[Record]:
+    """`newest` goes on from the newest turn that is there, `anew` without what the attempts before left."""
+    if not is_lost(task.parked):
+        hint = f"use `holdfast resolve {task.id} --happened`, `--retry` or `--abandon`."
+        raise DecisionRefused(task=task.id, verb="continued", reason="no turn of it is lost", hint=hint)
+    flags = {"parked": "", "not_before": task.not_before, "anew": choice == "anew"}
+    opened = _opened(decision, task)
+    if choice == "anew":
+        return [*opened, decision.flagged(task, 0, told, **flags)]
+    left = task.left if task.left is not None and not task.starts else None
+    attempt, turn, base = (left.attempt, left.turn, left.base) if left else (task.attempt, task.stands, task.base)
+    found, commit = newest_whole(decision.ledger, decision.worktrees, attempt, turn, base)
+    if not found:
+        hint = f"`holdfast resolve {task.id} --anew` begins anew, and `--abandon` gives it up."
+        raise DecisionRefused(task=task.id, verb="continued", reason=f"no turn of {attempt} is there", hint=hint)
+    undone = TurnUndone(task.id, attempt, found, "", commit)
+    back = decision.record("turn_undone", 0, msgspec.to_builtins(undone))
+    if opened or not task.continues:
+        resumed = {"task": task.id, "attempt": task.attempt}
+        opened.append(decision.record("attempt_resumed", 3, resumed))
+    return [*opened, back, decision.flagged(task, 1, told, **flags)]
+
+
+def _opened(decision: DecisionContext, task: Task) -> list[Record]:
+    """A task that is done is opened again; by a crash between the two it has failed, and is parked still."""
+    outcome = {"kind": "lost", "detail": task.parked, "attempt": task.attempt}
+    facts = {"task": task.id, "reason": Reason.RESOLVED_BY_PERSON, "attempt": task.attempt}
+    retry = {**facts, "event": TaskEvent.RETRY, "outcome": outcome}
+    records = [decision.record("task_opened", 2, retry)] if task.state in (TaskState.DONE, TaskState.FAILED) else []
+    if task.state is TaskState.DONE:
+        reason, more = Reason.RESOLVED_BY_PERSON, {"attempt": task.attempt, "outcome": outcome}
+        records.insert(0, decision.moved(task, TaskEvent.VERIFICATION_REJECTED, reason, 2, more))
+    return records
 
 
 # -- approve, reject, resume ------------------------------------------------------------------------------------------
@@ -183,7 +220,7 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
             raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
         if task.state is TaskState.OPEN and task.not_before and task.cause and not task.parked:
             told = {"was": task.cause, "reason": Reason.REQUESTED_BY_PERSON}
-            decision.append([decision.record("task_flagged", 0, {"task": task.id}, told)])
+            decision.append([decision.flagged(task, 0, told)])
             return decision.answer(task, note=who_goes_on(decision, "tries it at once"))
         if task.state is not TaskState.FAILED and not task.parked:
             if task.state not in _UNDER_WAY:
@@ -198,9 +235,10 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
 
 def _letting_go(decision: DecisionContext, task: Task, number: int) -> list[Record]:
     """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
-    flag = {"task": task.id, "parked": "", "not_before": task.not_before, "cause": task.cause}
+    if task.parked != STOPPED:
+        return []
     told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
-    return [decision.record("task_flagged", number, flag, told)] if task.parked == STOPPED else []
+    return [decision.flagged(task, number, told, parked="", not_before=task.not_before, cause=task.cause)]
 
 
 def resuming(decision: DecisionContext, task: Task) -> list[Record]:

@@ -14,9 +14,15 @@ from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndon
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import outcome
-from holdfast.engine.attempt_commits import attempt_named, base_of, snapshot_of, snapshots_of
-from holdfast.engine.base_tree import expect_nested, expect_whole
+from holdfast.engine import orphans, outcome
+from holdfast.engine.earlier_starts import (
+    attempt_named,
+    base_of,
+    expect_nested,
+    expect_whole,
+    snapshot_of,
+    snapshots_of,
+)
 from holdfast.errors import TaskExists, TurnUnknown
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.journal.entry import Record
@@ -114,9 +120,9 @@ def settle(decision: DecisionContext, task: Task) -> None:
         if ended is not None:
             outcome.apply_exit(context, task, ended)
         else:
-            outcome.orphan(context, task, TaskEvent.CRASH)
+            orphans.orphan(context, task, TaskEvent.CRASH)
     if task.state is TaskState.ORPHANED:
-        outcome.go_on(context, task)
+        orphans.continue_orphan(context, task)
 
 
 # -- fork -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import msgspec
 from holdfast.git import command as git
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE
 
 MAX_AGENTS = 4
 STEPS = 4
@@ -59,7 +58,7 @@ class Sample:
             self.git("config", key, value)
         page = "\n".join(["title", *map(str, range(20)), "footer"]) + "\n"
         for name, text in (("README.md", "A sample project.\n"), (".gitignore", "/.sdd/\n"), ("page.txt", page)):
-            disk.replace(self.repo / name, text.encode(), COMMON_FILE)
+            disk.replace(self.repo / name, text.encode(), disk.COMMON_FILE)
         disk.replace(self._steps, b"")
         self.git("add", ".")
         self.git("commit", "-q", "-m", "A page")

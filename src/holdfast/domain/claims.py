@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.attempt_history import end_attempt
 from holdfast.domain.entries import TaskMoved
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import Past, PreviousAttempt, Task
+from holdfast.domain.task_record import Past, PreviousAttempt, Task, end_attempt
 from holdfast.domain.wording import moment
 
 

@@ -140,7 +140,8 @@ def find(text: bytes, key: str) -> tuple[int, int]:
     """Line and column of a problem's `key` (such as `depends_on[1]`) in a text that `parse` took."""
     from holdfast.domain.yaml_text import locate
 
-    return locate(text, _path(key))
+    path = [int(part[1:]) if part[0] == "[" else part for part in re.findall(r"\[\d+|[^.\[\]]+", key)]
+    return locate(text, path)
 
 
 # -- one file ---------------------------------------------------------------------------------------------------------
@@ -237,10 +238,6 @@ def _named_ids(made: Definition) -> Iterable[tuple[str, str]]:
 
 def _problem(text: bytes, key: str, message: str) -> FileProblem:
     return FileProblem(*find(text, key), message, key)
-
-
-def _path(key: str) -> list[str | int]:
-    return [int(part[1:]) if part[0] == "[" else part for part in re.findall(r"\[\d+|[^.\[\]]+", key)]
 
 
 # -- all files together -----------------------------------------------------------------------------------------------

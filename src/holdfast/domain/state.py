@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain import attempt_history, claims, entries, outage
+from holdfast.domain import claims, entries, outage, task_record
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
@@ -195,13 +195,13 @@ class State:
             task.verified = task.verified_on = task.landed = task.landed_on = ""
             task.left, task.made, task.happened = None, task.at, ()
         elif target is TaskState.FAILED:
-            attempt_history.fail(task, moved)
+            task_record.fail(task, moved)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self.known(flagged.task)
         if task.cause and task.not_before and not flagged.not_before:
             outage.fold_release(self.outages, task)
-        attempt_history.flag(task, flagged)
+        task_record.flag(task, flagged)
 
     def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""
@@ -258,7 +258,7 @@ class State:
         task.left, task.made = None, task.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
-        attempt_history.undo(self.known(undone.task), undone)
+        task_record.undo(self.known(undone.task), undone)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
@@ -274,7 +274,7 @@ class State:
 
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
         task = self.known(spawn.task)
-        attempt_history.intend(task, spawn, entry.timestamp)
+        task_record.intend(task, spawn, entry.timestamp)
         task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
         outage.fold_start(self.outages, task)
 

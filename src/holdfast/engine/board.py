@@ -148,7 +148,11 @@ class Board:
     def keep_up(self) -> None:
         """Takes in what was journalled since last time."""
         with self.lock:
-            for name in self._drain():
+            names: set[str] = set()
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    names.add(self._changed.get_nowait())
+            for name in names & self.tasks.keys():
                 self._put(name)
                 self._unprojected.add(name)
 
@@ -186,14 +190,6 @@ class Board:
         moved = self.backlog.move(name, FOLDER_OF[task.state], block_of(task), self.files[name] if is_only else None)
         self._doubled.discard(name)
         return moved
-
-    def _drain(self) -> set[str]:
-        names: set[str] = set()
-        try:
-            while True:
-                names.add(self._changed.get_nowait())
-        except queue.Empty:
-            return names & self.tasks.keys()
 
     def _is_misplaced(self, name: str) -> bool:
         file, task = self.files.get(name), self.tasks.get(name)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import queue
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from holdfast.backlog.sync import NOTHING_NEW, SyncReport
 from holdfast.config.settings import Config
@@ -18,16 +22,14 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
-from holdfast.engine.landing_thread import LandingThread
-from holdfast.engine.recover import Closed
-from holdfast.engine.silence import Silence
+from holdfast.engine.effects import Closed
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.turns import Follower
-from holdfast.errors import DefinitionLost
+from holdfast.engine.turns import Follower, Silence
+from holdfast.errors import DefinitionLost, ResultLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
 from holdfast.storage.audit.from_journal import Auditor
-from holdfast.storage.audit.noted import note_log
+from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
@@ -41,6 +43,64 @@ ROOM_MIN = 1 << 18
 
 def _say_nothing(task: str, text: str) -> None:
     pass
+
+
+class FileWatch(Protocol):
+    """Watches the files of the backlog from before they are first read, and keeps what changes until `listen`."""
+
+    def await_open(self) -> None: ...
+    def listen(self, changed: Callable[[set[Path]], None]) -> None: ...
+    def renew(self) -> bool: ...
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What came of one piece of work. `key` is that of the request that it was done for; empty for the loop's own."""
+
+    task: str
+    key: str
+    result: Any = None
+    error: BaseException | None = None
+
+
+class LandingThread:
+    """Verifies and lands, one task at a time: the loop hands it what is done, and continues meanwhile.
+
+    `task` is the one that is being verified or landed, and `key` that of the request which asked for it. Everything
+    here but the work itself is done in the loop's thread.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.task = self.key = ""
+        self._wake = wake
+        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._asked_for: dict[str, Ended] = {}
+
+    def begin(self, task: str, work: Callable[[], Any], key: str = "") -> None:
+        """Only where nothing is under way."""
+        self.task, self.key = task, key
+        threading.Thread(target=self._carry_out, args=(task, work, key), name="landing", daemon=True).start()
+
+    def take(self) -> Ended | None:
+        """What has ended, once; None while nothing has."""
+        try:
+            ended = self._ended.get_nowait()
+        except queue.Empty:
+            return None
+        self.task = self.key = ""
+        if ended.key:
+            self._asked_for[ended.key] = ended
+        return ended
+
+    def answer(self, key: str) -> Ended | None:
+        """What came of the work that was begun under this key, once."""
+        return self._asked_for.pop(key, None)
+
+    def _carry_out(self, task: str, work: Callable[[], Any], key: str) -> None:
+        try:
+            self._ended.put(Ended(task, key, work()))
+        except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
+            self._ended.put(Ended(task, key, error=error))
+        self._wake()
 
 
 @dataclass(kw_only=True)
@@ -77,6 +137,8 @@ class RunContext:
 
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""
+    # Of a run that starts agents: what changes below the backlog while it lives.
+    watch: FileWatch | None = None
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
 
@@ -131,18 +193,21 @@ class RunContext:
         inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
         return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
 
+    def flagged(self, task: Task, actor: str = "loop", **flags: Any) -> Record:
+        """The flags of a task, as `TaskFlagged` names them: one that is not given is taken off."""
+        return Record("task_flagged", {"task": task.id, **flags}, actor=actor)
+
     def pause(self, task: Task, event: TaskEvent, reason: str, cause: str, not_before: float, **more: Any) -> None:
         """Gives the task back, to continue in the same attempt at that time; 0: at once. Costs no attempt.
 
         `cause` is a sentence that is shown while the task is paused. The pause is on disk before the task is open.
         """
-        told = {"task": task.id, "parked": task.parked, "not_before": not_before, "cause": cause}
-        flag = [Record("task_flagged", told, actor="loop")] if not_before else []
-        self.append(*flag, self.moved(task, event, reason, **more))
+        flag = self.flagged(task, parked=task.parked, not_before=not_before, cause=cause)
+        self.append(*([flag] if not_before else []), self.moved(task, event, reason, **more))
 
     def held_up(self, task: Task, cause: str) -> Record:
         """A fault of the machine, shown until the task moves on, also when the run is over."""
-        return Record("task_flagged", {"task": task.id, "parked": task.parked, "cause": cause}, actor="loop")
+        return self.flagged(task, parked=task.parked, cause=cause)
 
     def note_fault(self, task: Task, cause: str) -> None:
         """Journals what holds the task up, once, and not where an append might fail: that would end the run."""
@@ -152,14 +217,19 @@ class RunContext:
     def append(self, *records: Record) -> None:
         self.ledger.append(self.ledger.epoch, records)
 
+    def expect_result(self, task: Task, *commits: str) -> None:
+        """Before what an attempt came to is taken, judged or landed."""
+        store = self.worktrees.store
+        for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
+            raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
+
     def park(self, task: Task, reason: str) -> None:
         """Leaves a task to a person; one that was claimed and not started is nobody's again."""
         if task.parked:
             return
-        flag = Record("task_flagged", {"task": task.id, "parked": reason, "not_before": task.not_before}, actor="loop")
         is_unstarted = task.state is TaskState.CLAIMED and not task.started
         back = [self.moved(task, TaskEvent.UNCLAIM, Reason.PARKED)] if is_unstarted else []
-        self.append(*back, flag)
+        self.append(*back, self.flagged(task, parked=reason, not_before=task.not_before))
         self.note(task.id, reason)
 
     def fail(

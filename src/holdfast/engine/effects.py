@@ -22,6 +22,15 @@ from holdfast.storage.journal.intents import OpenIntent
 POINTS = tuple(f"effect.{kind}.{when}" for kind in EFFECTS if kind != "publish" for when in ("before", "after"))
 
 
+class Closed(msgspec.Struct, frozen=True):
+    """What became of one intent, for a person to read."""
+
+    task: str
+    intent: str
+    how: str
+    reason: str
+
+
 class EffectContext(Protocol):
     """What an effect needs of a run: where it is journalled, and which effects there are."""
 
@@ -46,12 +55,12 @@ def carry_out(context: EffectContext, intended: EffectIntended) -> dict[str, Any
             case Happened(found):
                 result = found
             case DidNotHappen():
-                _close(ledger, intent, "failed", str(error), {})
+                close_intent(ledger, intent, "failed", str(error), {})
                 raise
             case InDoubt(doubt):
-                _close(ledger, intent, "parked", doubt if doubt == str(error) else f"{doubt} ({error})", {})
+                close_intent(ledger, intent, "parked", doubt if doubt == str(error) else f"{doubt} ({error})", {})
                 raise
-    _close(ledger, intent, "confirmed", "", result)
+    close_intent(ledger, intent, "confirmed", "", result)
     return result
 
 
@@ -61,12 +70,12 @@ def acknowledge(context: EffectContext, intended: EffectIntended) -> dict[str, A
     intent = _intend(ledger, kind, intended)
     match _look(context.effects[type(intended)], kind, intent):
         case Happened(found):
-            _close(ledger, intent, "confirmed", "it was found done", found)
+            close_intent(ledger, intent, "confirmed", "it was found done", found)
             return found
         case DidNotHappen():
-            _close(ledger, intent, "failed", "it was not found", {})
+            close_intent(ledger, intent, "failed", "it was not found", {})
         case InDoubt(doubt):
-            _close(ledger, intent, "parked", doubt, {})
+            close_intent(ledger, intent, "parked", doubt, {})
     return {}
 
 
@@ -85,8 +94,13 @@ def _intend(ledger: Ledger, kind: str, intended: EffectIntended) -> OpenIntent:
     return next(intent for intent in reversed(ledger.pairing.open_intents()) if intent.ref == ref)
 
 
-def _close(ledger: Ledger, intent: OpenIntent, how: str, reason: str, result: dict[str, Any]) -> None:
+def close_intent(
+    ledger: Ledger, intent: OpenIntent, how: str, reason: str, result: dict[str, Any], actor: str = "loop"
+) -> None:
+    """Journals what became of an intent: it is `confirmed`, `failed`, `abandoned` or `parked`."""
+    asked = intent.entry.inputs
+    of = {"task": asked.get("task", ""), "attempt": asked.get("attempt", "")}
     kind = intent.entry.decision_type.removesuffix("_intent")
-    of = {"task": intent.entry.inputs["task"], "attempt": intent.entry.inputs.get("attempt", "")}
-    inputs = {"intent": intent.ref, **of, "reason": reason}
-    ledger.append(ledger.epoch, [Record(f"{kind}_{how}", inputs, result, "loop")])
+    ledger.append(
+        ledger.epoch, [Record(f"{kind}_{how}", {"intent": intent.ref, **of, "reason": reason}, result, actor)]
+    )

@@ -16,8 +16,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine import answers, landed_before
-from holdfast.engine.base_tree import expect_result
+from holdfast.engine import recovery
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
@@ -25,11 +24,15 @@ from holdfast.landing import gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.landing.lost_landings import settle_rewritten, undone
 from holdfast.storage.journal.entry import Record
+from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges, pins
 
 _UNJUDGED = (
     "it lands unchecked, because there is no gate: give the task a `verify:`, or set `gates:` in config/settings.yaml"
 )
+ANSWER_CHARS_MAX = 20_000
+# What a runner says where the agent ended without words of its own.
+_WITHOUT_WORDS = ("", "The agent has finished.", "The command has finished.")
 
 
 class LandingResult(StrEnum):
@@ -38,7 +41,7 @@ class LandingResult(StrEnum):
     APPROVAL = "approval"
 
 
-def finish(context: RunContext, task: Task) -> LandingResult:
+def verify_and_land(context: RunContext, task: Task) -> LandingResult:
     """Takes a task that is done as far as it goes."""
     if not task.candidate and not task.attempt:
         # Its subtasks were its work, and each has landed by itself.
@@ -48,9 +51,9 @@ def finish(context: RunContext, task: Task) -> LandingResult:
         # There is nothing to land, and nothing that could judge it.
         _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
         return LandingResult.CLOSED
-    if answers.is_answer(context, task):
+    if _is_answer(context, task):
         context.worktrees.remove(task.id, landed=task.candidate or task.base)
-        answer = answers.answer_of(context, task)
+        answer = _answer_of(context, task)
         _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt})
         return LandingResult.CLOSED
     left: list[str] | None = None
@@ -77,15 +80,26 @@ def finish(context: RunContext, task: Task) -> LandingResult:
     return LandingResult.CLOSED
 
 
+def _is_answer(context: RunContext, task: Task) -> bool:
+    """Whether it may change nothing (a question, a review), and has changed nothing: what was said is its result."""
+    is_unchanged = not task.landed and task.candidate in ("", task.base)
+    return is_unchanged and bool(context.board.worked_on(task).may_change_nothing)
+
+
+def _answer_of(context: RunContext, task: Task) -> str:
+    """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
+    told = str(task.outcome.get("detail", "")).strip()
+    if told in _WITHOUT_WORDS:
+        traces = context.layout.attempt_files(task.attempt).traces
+        records = [line.record for line in jsonl.LineLedger(traces).read()] if traces.exists() else []
+        said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
+        printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
+        told = (said or printed or [""])[-1].strip()
+    return told if len(told) <= ANSWER_CHARS_MAX else told[:ANSWER_CHARS_MAX] + "…"
+
+
 def _has_landed(task: Task) -> bool:
     return bool(task.landed)
-
-
-def _note_wait(context: RunContext, task: Task, branch: str, paths: list[str]) -> None:
-    """Journalled once for the same paths, so that everybody sees it, also without a run."""
-    if task.landing_waits != tuple(paths):
-        waiting = LandingWaiting(task.id, task.attempt, branch, paths)
-        context.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
 
 
 def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict | None:
@@ -102,7 +116,7 @@ def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict 
 def _verify(context: RunContext, task: Task) -> LandingResult | None:
     """None when the commit that would land has passed, and is in `task.verified`; or has landed, unknown to us."""
     verdict = judge(context, task)
-    if verdict is None or (verdict.kind == "empty_change" and landed_before.recognise(context, task)):
+    if verdict is None or (verdict.kind == "empty_change" and recovery.recognise(context, task)):
         return None
     reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
     told = verify.feedback(verdict, context.blobs)
@@ -115,7 +129,7 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
 def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = context.branch
-    expect_result(context.worktrees.store, task, task.candidate, task.verified)
+    context.expect_result(task, task.candidate, task.verified)
     target = merges.newest(context.repo, branch)
     if context.last_landed not in ("", target) and not reaches(context.repo, branch, context.last_landed):
         missed, context.last_landed = context.last_landed, ""
@@ -201,8 +215,10 @@ def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True
     with effect.holding(found):
         paths = [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
         if paths:
-            if is_noted:
-                _note_wait(context, task, branch, paths)
+            # Journalled once for the same paths, so that everybody sees it, also without a run.
+            if is_noted and task.landing_waits != tuple(paths):
+                waiting = LandingWaiting(task.id, task.attempt, branch, paths)
+                context.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
             raise LandingWaits(task=task.id, paths=", ".join(paths[:5]))
         intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
         carry_out(context, intended)

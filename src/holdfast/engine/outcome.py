@@ -1,7 +1,6 @@
-"""How a start ends: taken as its runner said, or orphaned where nobody said anything.
+"""How a start ends, as its runner said: what that makes of the task. Where nobody said anything, see `orphans.py`.
 
-Before anything else every turn that the attempt completed is journalled. An orphan's tree as found is saved before it
-is touched, under a name of its own that is never written twice: doing this again after a crash loses nothing.
+Before anything else every turn that the attempt completed is journalled.
 """
 
 from __future__ import annotations
@@ -10,21 +9,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast import identity
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine import base_tree, budget, outages, turns
+from holdfast.engine import budget, outages
 from holdfast.engine.context import RunContext
-from holdfast.engine.salvage import salvage
 from holdfast.errors import SnapshotLost
 from holdfast.git import command as git
 from holdfast.layout import Attempt
-from holdfast.processes import starts
-from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges
@@ -38,9 +33,6 @@ _WITHOUT_REASON = (
     "The agent was killed by ",
     "The agent said that it has failed.",
 )
-
-# Delay before restarting an attempt that made no progress; doubles each time.
-PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
 
 _FAILED: dict[Ending, Reason] = {
     Ending.FAILED: Reason.AGENT_FAILED,
@@ -86,7 +78,9 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             more = _end_of(context, task, ended)
             context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, feedback=said, **more)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
-            context.move(task, TaskEvent.CRASH, Reason.CRASHED, session=ended.session, rest=_rest(context, task, ended))
+            context.move(
+                task, TaskEvent.CRASH, Reason.CRASHED, session=ended.session, rest=uncounted_spend(context, task, ended)
+            )
             context.note(task.id, f"{task.attempt} crashed: {_with_last_lines(context, task, ended)}")
         case Ending.FAILED | Ending.NOT_STARTED if _is_lost(context, task, ended):
             _begin_anew(context, task, ended)
@@ -147,100 +141,12 @@ def _last_lines(files: Attempt, start: int) -> list[str]:
     return [line[:LINE_CHARS_MAX] for line in words[-LINES_TOLD:]]
 
 
-def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
-    """Ends whatever is left of the attempt, then says that it is nobody's."""
-    files = context.layout.attempt_files(task.attempt)
-    starts.end_all(files, task.attempt, task.starts, context.config.grace_s)
-    # It may have come to its end just now, and said so.
-    ended = attempt_folder.read_exit(files, task.starts, task.intent)
-    if ended is not None and ended.ending is not Ending.STOPPED:
-        apply_exit(context, task, ended)
-        return
-    context.turns.follow(task)
-    reason = Reason.HEARTBEAT_LOST if event is TaskEvent.HEARTBEAT_TIMEOUT else Reason.CRASHED
-    context.move(task, event, reason, session=_session(files) or task.session, rest=_rest(context, task, None))
-    said = _last_words(context, task.attempt)
-    context.note(
-        task.id, f"{task.attempt} is orphaned after turn {task.turn}" + (f"; its runner said: {said}" if said else "")
-    )
-
-
-def go_on(context: RunContext, task: Task) -> None:
-    """Opens an orphan to be continued: saves its tree as found and journals whether the next start begins with that.
-
-    The worktree is not changed here; `base_tree.hold` does that. After `max_resumes` it is salvaged, or fails.
-    """
-    made = context.board.worked_on(task)
-    most = made.max_resumes if made.max_resumes is not None else context.config.max_resumes
-    if task.resumes >= most:
-        if salvage(context, task, made):
-            return
-        detail = f"it was continued {task.resumes} times, and was orphaned again"
-        if said := _last_words(context, task.attempt):
-            detail += f"; the last words of its runner: {said}"
-        more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
-        context.fail(task, TaskEvent.UNRECOVERABLE, Reason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
-        return
-    back = context.moved(task, TaskEvent.REQUEUED_FOR_RETRY, Reason.RESUMED, tree=_save(context, task))
-    if task.used.turns or not task.resumes:
-        context.append(back)
-        return
-    # It came to nothing, and not for the first time: at once it would come to nothing again.
-    not_before = context.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
-    context.append(Record("task_flagged", {"task": task.id, "parked": task.parked, "not_before": not_before}), back)
-
-
-def _last_words(context: RunContext, attempt: str) -> str:
-    """The end of what the runner printed, which is nothing unless it failed by itself."""
-    try:
-        lines = (context.layout.logs / f"{attempt}.log").read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    return lines[-1].strip() if lines else ""
-
-
-def _save(context: RunContext, task: Task) -> str:
-    """Saves an orphan's tree as it was found; returns its commit where the next start has to begin with it.
-
-    Empty: `Task.tree` stays. Once: a tree that descends from the one that this start began with was saved by a process
-    that died before it journalled it.
-    """
-    if not context.worktrees.mend(task.id, task.base):
-        return ""
-    snapshots, store = context.worktrees.snapshots(task.id, task.base), context.worktrees.store
-    name = f"orphan-{task.starts}"
-    saved = snapshots.names(task.attempt).get(name, "")
-    before = base_tree.tree_of(context.ledger, task)
-    if not saved or (before and not store.descends(saved, before)):
-        saved = snapshots.take(task.attempt, name, large="leave_out").commit
-    files = context.layout.attempt_files(task.attempt)
-    return saved if _is_of_this_boot(files, task.starts) and _worked_after_last_turn(files, task.starts) else ""
-
-
-def _is_of_this_boot(files: Attempt, start: int) -> bool:
-    """After a power cut a worktree lacks what the agent wrote and nobody synced, also of turns before the last."""
-    began = attempt_folder.read_start(files, start)
-    return began is not None and began.boot_id == identity.boot_id()
-
-
-def _worked_after_last_turn(files: Attempt, start: int) -> bool:
-    """Whether a tool of this start ended after the last turn was saved: what it did must not be undone.
-
-    Tools of earlier starts say nothing about the tree that this one left.
-    """
-    lines = turns.all_turns(files)
-    last = lines[-1].ts if lines else 0.0
-    events = (line.record for line in jsonl.LineLedger(files.events).read()) if files.events.exists() else ()
-    ended = (event for event in events if event.get("type") == "tool_ended" and event["start"] == start)
-    return any(event["ts"] > last for event in ended)
-
-
 def _end_of(context: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
     """What the end of a start says, whatever becomes of the task: its tree is what the next start goes on with."""
-    return {"session": ended.session, "rest": _rest(context, task, ended), "tree": ended.snapshot}
+    return {"session": ended.session, "rest": uncounted_spend(context, task, ended), "tree": ended.snapshot}
 
 
-def _rest(context: RunContext, task: Task, ended: Exit | None) -> Spend:
+def uncounted_spend(context: RunContext, task: Task, ended: Exit | None) -> Spend:
     """What the start has spent and no turn has counted: an agent pays for its last words, too."""
     used = task.used
     if ended is not None:
@@ -259,30 +165,19 @@ def unsettled_spend(context: RunContext, task: Task) -> Spend:
     """What the last start, which has ended, has spent after its last turn."""
     if not task.starts or task.remote:
         return Spend()
-    return _rest(
+    return uncounted_spend(
         context, task, attempt_folder.read_exit(context.layout.attempt_files(task.attempt), task.starts, task.intent)
     )
-
-
-def _session(files: Attempt) -> str:
-    """The conversation that the stream named last."""
-    found = ""
-    if files.events.exists():
-        for line in jsonl.LineLedger(files.events).read():
-            if line.record.get("type") == "session":
-                found = line.record.get("id", found)
-    return found
 
 
 def _done(context: RunContext, task: Task, ended: Exit) -> None:
     candidate = ""
     try:
-        base_tree.expect_result(context.worktrees.store, task, ended.snapshot)
+        context.expect_result(task, ended.snapshot)
     except SnapshotLost as error:
         # Its tree is what the next start has to begin with, and that is for a person to decide.
-        flag = {"task": task.id, "parked": str(error), "not_before": task.not_before}
         back = context.moved(task, TaskEvent.REQUEUE, Reason.PARKED, **_end_of(context, task, ended))
-        context.append(back, Record("task_flagged", flag, actor="loop"))
+        context.append(back, context.flagged(task, parked=str(error), not_before=task.not_before))
         context.note(task.id, str(error))
         return
     store, modules = context.worktrees.store, context.worktrees.modules
@@ -312,7 +207,7 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         Reason.AGENT_REPORTED,
         candidate=candidate,
         session=ended.session,
-        rest=_rest(context, task, ended),
+        rest=uncounted_spend(context, task, ended),
         agent=task.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
     )
@@ -346,7 +241,7 @@ def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence
 
 
 def _refuse(context: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
-    more: dict[str, Any] = {"session": ended.session, "rest": _rest(context, task, ended)}
+    more: dict[str, Any] = {"session": ended.session, "rest": uncounted_spend(context, task, ended)}
     reason = Reason.VERIFICATION_FAILED
     context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, feedback=told, **more)
 

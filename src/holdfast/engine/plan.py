@@ -74,7 +74,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     cause: str
 
 
-class Finish(msgspec.Struct, frozen=True, tag=True):
+class VerifyAndLand(msgspec.Struct, frozen=True, tag=True):
     """It is done: verify and land it."""
 
     task: str
@@ -90,7 +90,7 @@ class Lapse(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | Finish | StartTask | Lapse
+Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | VerifyAndLand | StartTask | Lapse
 
 
 def plan(
@@ -101,7 +101,7 @@ def plan(
     now: float,
     config: Config,
     *,
-    finishing: str = "",
+    landing: str = "",
     held: Collection[str] = (),
     failing: Collection[str] = (),
     stopping: bool = False,
@@ -111,13 +111,13 @@ def plan(
 ) -> list[Command]:
     """The commands for now, in the order in which to perform them.
 
-    `active` are the tasks that are neither waiting nor at rest. `finishing`: this one is being verified or landed, and
+    `active` are the tasks that are neither waiting nor at rest. `landing`: this one is being verified or landed, and
     the next waits its turn. `held` are tasks that are left alone for now, `failing` those of them for which a step
     failed; `lapsed` those whose lease has run out, `overdue` those whose subtasks take too long. When `stopping`,
     nothing begins; where `only` is given, nothing but those.
     """
     # Before all else: what is cancelled is neither continued nor retried on its way.
-    aborts = [each for each in graph.due_cancels() if each.task != finishing and each.task not in failing]
+    aborts = [each for each in graph.due_cancels() if each.task != landing and each.task not in failing]
     doomed = {each.task for each in aborts}
     free = [name for name in active if name not in held and name not in doomed]
     steps: list[Command] = [Cancel(*each) for each in aborts]
@@ -126,10 +126,10 @@ def plan(
     steps += [Follow(name, event) for name, event in graph.due_moves(overdue) if name not in doomed]
     if stopping:
         return steps
-    if not finishing:
+    if not landing:
         done = [task for name in free if (task := state.tasks[name]).state is TaskState.DONE and not task.parked]
         if done:
-            steps.append(Finish(min(done, key=lambda task: (task.changed_at, task.id)).id))
+            steps.append(VerifyAndLand(min(done, key=lambda task: (task.changed_at, task.id)).id))
     if not steps:
         # Only once all else has settled, so that what ended makes room before more begins.
         tasks = ((state.tasks[name], observed.get(name)) for name in active)

@@ -12,7 +12,7 @@ import shlex
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.definition import Check, Definition, fork_source
+from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.task_record import Past, PreviousAttempt, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
@@ -125,6 +125,10 @@ class PromptTree(msgspec.Struct, frozen=True):
 def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resumes: bool = False) -> str:
     """The whole text. `resumes`: the agent goes on with a conversation that it remembers."""
     feedback = words.blobs.get(task.feedback).decode(errors="replace") if task.feedback else ""
+    if not feedback and (source := fork_source(made)):
+        feedback = f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it."
+    commands = [each.command if isinstance(each.command, str) else shlex.join(each.command) for each in made.verify]
+    commands += [gate.command for gate in words.config.gates if gate.required]
     values = {
         "task": task.id,
         "attempt": task.attempt,
@@ -132,10 +136,10 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
         "goal": made.goal or "",
         "context": _context(made),
         "files": _listed(_files(made)),
-        "acceptance": _listed([_line(check) for check in made.verify] + _gates(words.config)),
+        "acceptance": _listed(commands),
         "paths": ", ".join(made.paths),
-        "earlier": _earlier(task),
-        "feedback": feedback or _forked(made),
+        "earlier": _listed([_past(each) for each in task.past if each.attempt != task.attempt]),
+        "feedback": feedback,
         "conflicts": _listed(tree.conflicts),
         "interrupted": _interrupted(task, tree),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
@@ -170,14 +174,6 @@ def _listed(items: list[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def _gates(config: Config) -> list[str]:
-    return [gate.command for gate in config.gates if gate.required]
-
-
-def _line(check: Check) -> str:
-    return check.command if isinstance(check.command, str) else shlex.join(check.command)
-
-
 def _files(made: Definition) -> list[str]:
     """`context: {files: […]}` names files of the repository; the rest is passed as it is."""
     files = made.context.get("files", ()) if isinstance(made.context, dict) else ()
@@ -191,11 +187,6 @@ def _context(made: Definition) -> str:
     if isinstance(rest, dict):
         rest = {key: value for key, value in rest.items() if key != "files"}
     return msgspec.json.format(msgspec.json.encode(rest)).decode() if rest else ""
-
-
-def _forked(made: Definition) -> str:
-    source = fork_source(made)
-    return f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it." if source else ""
 
 
 def _interrupted(task: Task, tree: PromptTree) -> str:
@@ -213,7 +204,9 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
         told += ". The worktree also holds what you have done since to these files. Look at it, then go on"
     else:
         told += f". The worktree is {found}: what you have done since to these files is not in it, and is yours to redo"
-    return f"{told}:\n\n{_listed(_first(tree.differing))}"
+    more = len(tree.differing) - FILES_MAX
+    names = [*tree.differing[:FILES_MAX], *([f"(and {more} more)"] if more > 0 else [])]
+    return f"{told}:\n\n{_listed(names)}"
 
 
 def _begun(left: PreviousAttempt | None) -> str:
@@ -226,17 +219,8 @@ def _begun(left: PreviousAttempt | None) -> str:
     )
 
 
-def _first(names: list[str]) -> list[str]:
-    more = len(names) - FILES_MAX
-    return [*names[:FILES_MAX], f"(and {more} more)"] if more > 0 else names
-
-
-def _earlier(task: Task) -> str:
-    """One line for each attempt before this one: how far it came, and why it came to nothing."""
-    return _listed([_past(each) for each in task.past if each.attempt != task.attempt])
-
-
 def _past(past: Past) -> str:
+    """How far an attempt before this one came, and why it came to nothing."""
     ended = f"{past.kind}: {past.detail}" if past.kind and past.detail else past.kind or "given up for another"
     return f"attempt {past.number}: {past.turn} {'turn' if past.turn == 1 else 'turns'}, {ended}"
 

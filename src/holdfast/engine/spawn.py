@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.domain.task_record import Task
-from holdfast.engine import strangers
+from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import SpawnFailed
-from holdfast.layout import Attempt, Layout
+from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.storage.files import disk
 from holdfast.storage.journal.intents import OpenIntent
@@ -76,20 +76,16 @@ class Spawn:
         files = self._layout.attempt_files(attempt)
         self._clear(attempt, start, intent)
         attempt_folder.make_folder(files)
-        return not attempt_folder.claim_start(files, start, attempt_folder.RECOVERY, intent) and self._is_runners(
-            files, start
-        )
+        if attempt_folder.claim_start(files, start, attempt_folder.RECOVERY, intent):
+            return False
+        owner = attempt_folder.read_start(files, start)
+        return owner is not None and owner.who == attempt_folder.RUNNER
 
     def _clear(self, attempt: str, start: int, intent: str) -> None:
         """Sets aside what is in the way of the start and is not of it."""
         if intent:
             reason = f"it is not of the start that this journal intended ({intent})"
-            strangers.clear(self._layout, attempt, start, intent, reason)
-
-    @staticmethod
-    def _is_runners(files: Attempt, start: int) -> bool:
-        owner = attempt_folder.read_start(files, start)
-        return owner is not None and owner.who == attempt_folder.RUNNER
+            set_strangers_aside(self._layout, attempt, start, intent, reason)
 
     def ask_to_stop(self, task: Task) -> None:
         """Asks the runner to end its agent and then itself; it says so in exit.json."""

@@ -1,4 +1,4 @@
-"""Beginning an attempt, or going on with one: claim, worktree, order, runner.
+"""Starting an attempt, or continuing one: claim, tree and prompt, worktree, order, runner.
 
 A crash anywhere on the way leaves a claim without a start, which recovery gives back; the next start does it all again.
 Until the first runner of an attempt has begun, its worktree holds nothing that counts, and is made ready anew.
@@ -6,42 +6,47 @@ Until the first runner of an attempt has begun, its worktree holds nothing that 
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import AttemptLimits, Order
-from holdfast.domain.definition import Definition
+from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.entries import SpawnIntended
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskEvent
-from holdfast.domain.task_record import Task
-from holdfast.engine import budget, outages
-from holdfast.engine.attempt_commits import base_of
-from holdfast.engine.base_tree import hold
+from holdfast.domain.task_record import PreviousAttempt, Task
+from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import template_problem
-from holdfast.engine.start_inputs import StartInputs, StartPlan, plan_start
+from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
     SnapshotLost,
     SnapshotTooLarge,
     SubmoduleMissing,
+    TurnUnknown,
     is_environment,
     is_fatal,
 )
-from holdfast.ports import Agent, Work
+from holdfast.layout import Layout
+from holdfast.ports import Agent, LedgerReader, Work
 from holdfast.processes import bwrap
 from holdfast.processes.resources import of_machine
+from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.audit.key import configured_path
-from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import ledger
+from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges, pins
+from holdfast.worktrees.factory import worktrees_of
+from holdfast.worktrees.worktrees import Worktrees
 
 LEASE_S = 3600.0
 ORDER_TYPE = "application/json"
@@ -95,7 +100,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     caps = budget.reserve(context.ledger.state, task, made, context.config, context.clock(), free_slots=free_slots)
     if isinstance(caps, budget.BudgetRefusal):
         if caps.until is not None:
-            context.append(Record("task_flagged", {"task": task.id, "not_before": caps.until}, actor="loop"))
+            context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
     context.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
@@ -136,7 +141,9 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         config=context.config,
         blobs=context.blobs,
         branch=context.branch,
-        base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
+        base_of=lambda name: earlier_starts.base_of(
+            context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name
+        ),
         journal=context.ledger,
     )
     found = plan_start(inputs, task, made, agent)
@@ -165,6 +172,107 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         + (f" ({task.model})" if task.model else "")
         + (f", start {order.start}" if order.start > 1 else ""),
     )
+
+
+# -- what it begins with -----------------------------------------------------------------------------------------------
+
+# Nothing is changed here but that git learns new objects: the worktree is made ready by `hold` alone.
+
+
+class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start is planned from; `holdfast prompt` has it without a run.
+
+    `base_of` knows the commit that any attempt began with, empty where nobody does.
+    """
+
+    repo: Path
+    layout: Layout
+    config: Config
+    blobs: Blobs
+    branch: str
+    base_of: Callable[[str], str]
+    journal: LedgerReader
+
+    @property
+    def worktrees(self) -> Worktrees:
+        return worktrees_of(self.repo, self.layout, self.config)
+
+
+class StartPlan(msgspec.Struct, frozen=True):
+    """`snapshot` is what the worktree has to be; where there is none, it is `begin`, on top of `base`."""
+
+    base: str
+    snapshot: str
+    begin: str
+    prompt: str
+    session: str
+
+
+def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
+    """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
+    session = task.session if agent.resumes else ""
+    snapshot = ""
+    if task.starts:
+        base, begin = task.base, task.begun
+        snapshot, found = earlier_starts.continued_tree(inputs.worktrees, inputs.journal, task)
+    else:
+        base = begin = merges.newest(inputs.repo, inputs.branch)
+        found = PromptTree()
+        begun, by = _work_so_far(inputs, task, made)
+        if begun:
+            who = merges.identity(inputs.repo, inputs.config)
+            merged = merges.merge(inputs.worktrees.store, base, begun, "the work so far", who)
+            begin, found = merged.commit or merged.marked, PromptTree(merged.conflicts, by)
+    words = Words(inputs.layout, inputs.blobs, inputs.config)
+    return StartPlan(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
+
+
+def _work_so_far(inputs: StartInputs, task: Task, made: Definition) -> tuple[str, PreviousAttempt | None]:
+    """The newest that was made for the task and has not landed, as a commit; and whose it is, if no candidate."""
+    if task.left is not None:
+        with contextlib.suppress(TurnUnknown):
+            return _as_commit(inputs, task, task.left), task.left
+    if task.candidate and task.feedback:
+        return task.candidate, None
+    source = fork_source(made)
+    if source is None:
+        return "", None
+    attempt, turn = source
+    base = inputs.base_of(attempt)
+    if not base:
+        raise TurnUnknown(turn=turn, attempt=attempt, known="is not in this journal")
+    return _as_commit(inputs, task, PreviousAttempt(attempt, turn, base)), None
+
+
+def _as_commit(inputs: StartInputs, task: Task, left: PreviousAttempt) -> str:
+    who = merges.identity(inputs.repo, inputs.config)
+    return earlier_starts.turn_as_commit(inputs.worktrees, inputs.journal, task, left, who)
+
+
+def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str) -> None:
+    """Makes the worktree equal to the snapshot or, where there is none, to the commit `begin`, whatever stands there.
+
+    The caller vouches that nobody is at work in it. Done half by a crash, it is done whole by doing it again.
+    """
+    store, stood = worktrees.store, worktrees.path(task.id).is_dir()
+    worktrees.prepare(task.id, base)
+    snapshots = worktrees.snapshots(task.id, base)
+    is_equal = False
+    if stood:
+        standing = snapshots.standing(task.attempt)
+        is_equal = bool(snapshot) and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line
+        known = store.trees(f"{ROOT}/{task.id}.*/*") | {store.run("rev-parse", f"{base}^{{tree}}").line}
+        if not is_equal and standing not in known:
+            number = sum(name.startswith("found-") for name in snapshots.names(task.attempt)) + 1
+            snapshots.take(task.attempt, f"found-{number}", large="leave_out")
+    with worktrees.holding(task.id, base, snapshot or begin or base):
+        if snapshot and not is_equal:
+            snapshots.restore(snapshot)
+        elif not snapshot:
+            worktrees.reset(task.id, base, begin or base)
+
+
+# -- the order for its runner ------------------------------------------------------------------------------------------
 
 
 def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: StartPlan, *, caps: Caps) -> Order:

@@ -1,9 +1,9 @@
-"""Journals turns: each line of an attempt's `turns.jsonl`, durable already, becomes one `turn_completed`.
+"""Follows attempts: journals their turns, and measures how long their runners have given no sign of life.
 
-The journal's own offset says where to continue, and a turn that it knows is passed over: following again from anywhere
-doubles nothing. A line that names another intent than the start that the journal has was left by a journal that is
-gone, and is passed over. A line is settled before it is journalled, so the journal never names what a power cut could
-take.
+Each line of an attempt's `turns.jsonl`, durable already, becomes one `turn_completed`. The journal's own offset says
+where to continue, and a turn that it knows is passed over: following again from anywhere doubles nothing. A line that
+names another intent than the start that the journal has was left by a journal that is gone, and is passed over. A line
+is settled before it is journalled, so the journal never names what a power cut could take.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from holdfast.clock import Awake, gap_of
 from holdfast.domain.attempt_records import TurnLine
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
@@ -21,6 +22,10 @@ from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records import ledger as jsonl
+
+# While somebody works, the loop looks as often as this: the death of a runner that an earlier orchestrator began, for
+# one, comes without a sign.
+LOOK_S = 1.0
 
 
 class AttemptState(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +62,39 @@ class Follower:
             project(files, content)
             self._written[task.attempt] = content
         return len(new)
+
+
+class Silence:
+    """Takes signs of life, and counts by the observer's clock since when the last one has been the same.
+
+    So nobody is silent before a whole interval has passed under our eyes: not who was continued a day after its last
+    sign, not who works under another clock, and not who was stopped when we were stopped ourselves.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._awake = Awake(LOOK_S + gap_of(timeout_s))
+        self._now = self._awake.now()
+        self._since: dict[str, tuple[tuple[int, int | None], float]] = {}
+
+    def look(self, attempt: str, start: int, sign: int | None) -> float:
+        """Takes the last sign of life of a start, None while it has shown none; the seconds since it was new."""
+        gaps = self._awake.gaps
+        self._now = self._awake.now()
+        if self._awake.gaps > gaps:
+            self._since.clear()
+        known = self._since.get(attempt)
+        if known is None or known[0] != (start, sign):
+            self._since[attempt] = (start, sign), self._now
+            return 0.0
+        return self._now - known[1]
+
+    def forget(self, attempt: str) -> None:
+        self._since.pop(attempt, None)
+
+    def seconds(self, attempt: str) -> float:
+        """As of the last look."""
+        known = self._since.get(attempt)
+        return self._now - known[1] if known is not None else 0.0
 
 
 def new_turns(files: Attempt, offset: int, turn: int, intent: str = "") -> list[tuple[int, TurnLine]]:

@@ -21,7 +21,7 @@ from holdfast import identity
 from holdfast.clock import monotonic, wall
 from holdfast.errors import AlreadyExists, GitLocked
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE
+from holdfast.storage.files.json_file import decode_json, read_json
 
 WAIT_S_MAX = 3.0
 POLL_S = 0.02
@@ -32,18 +32,21 @@ _COMMON_LOCKS = ("index.lock", "HEAD.lock", "packed-refs.lock", "config.lock", "
 def freed(
     common_dir: Path, git_dir: Path, folders: Sequence[Path], refs: Iterable[str]
 ) -> AbstractContextManager[None]:
-    """For a git call that changes these refs."""
-    locks = _ref_locks(common_dir, git_dir, refs)
+    """Clears the way for a git call that changes these refs: removes stale locks that would block it."""
+    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is in use.
+    shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
+    locks = [common_dir / f"{ref}.lock" for ref in refs]
+    locks += [git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
     return _freed(folders, lambda: locks, _config_lock(common_dir))
 
 
 def freed_below(common_dir: Path, git_dir: Path, worktree: Path) -> AbstractContextManager[None]:
-    """For a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
+    """Clears the way for a git call that changes a worktree: its index, its HEAD and all else in its own git dir."""
     return _freed([worktree, git_dir], lambda: _locks_below(git_dir), _config_lock(common_dir))
 
 
 def freed_files(locks: Sequence[Path], folders: Sequence[Path]) -> AbstractContextManager[None]:
-    """For a git call that takes just these locks."""
+    """Clears the way for a git call that takes just these locks."""
     return _freed(folders, lambda: locks, ())
 
 
@@ -72,14 +75,6 @@ def _locks_below(git_dir: Path) -> list[Path]:
     return [*git_dir.glob("*.lock"), *(lock for name in ("refs", "logs") for lock in (git_dir / name).rglob("*.lock"))]
 
 
-def _ref_locks(common_dir: Path, git_dir: Path, refs: Iterable[str]) -> list[Path]:
-    """The files that git makes while it changes these refs, and that block the next git."""
-    found = [common_dir / f"{ref}.lock" for ref in refs]
-    # `packed-refs.new` last: it is written under `packed-refs.lock`, so while that is held it is in use.
-    shared = ("packed-refs.lock", "packed-refs.new", "reftable/tables.list.lock")
-    return [*found, git_dir / "HEAD.lock", *(common_dir / name for name in shared)]
-
-
 def free(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> str:
     """Waits until the lock is gone, and removes it if no living process can hold it. Otherwise names the holder."""
     deadline = monotonic() + wait_s
@@ -102,9 +97,8 @@ def free_own(lock: Path) -> None:
 
 def is_left_by_us(lock: Path) -> bool:
     """Whether a process of ours made the lock, and is dead."""
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return not msgspec.json.decode(lock.read_bytes()[:4096], type=identity.Identity).is_alive()
-    return False
+    maker = read_json(lock, identity.Identity, lenient=True)
+    return maker is not None and not maker.is_alive()
 
 
 def left_on_indexes(repo: Path) -> list[Path]:
@@ -123,7 +117,7 @@ def acquire(lock: Path, folders: Sequence[Path], wait_s: float = WAIT_S_MAX) -> 
     deadline = monotonic() + wait_s
     while True:
         try:
-            disk.create(lock, me, COMMON_FILE)
+            disk.create(lock, me, disk.COMMON_FILE)
             return ""
         except AlreadyExists:
             owner = free(lock, folders, max(deadline - monotonic(), 0.0))
@@ -137,10 +131,8 @@ def holder(lock: Path, folders: Sequence[Path]) -> str:
         content, owner = lock.read_bytes()[:4096], lock.stat()
     except OSError:
         return "" if not os.path.lexists(lock) else "a process that cannot be inspected"
-    try:
-        return "another Holdfast" if msgspec.json.decode(content, type=identity.Identity).is_alive() else ""
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    if (maker := decode_json(content, identity.Identity)) is not None:
+        return "another Holdfast" if maker.is_alive() else ""
     if owner.st_uid != os.geteuid() and os.geteuid() != 0:
         return "a process of another user"
     tops = [os.path.realpath(folder) for folder in folders]

@@ -50,21 +50,14 @@ def damaged(folder: Path, hash_name: str, since: float = 0.0) -> Iterator[Damage
         except FileNotFoundError:
             continue  # packed meanwhile
         name = path.parent.name + path.name
-        if (
-            reason := "it is empty"
-            if not found.st_size
-            else flaw(path, name, hash_name)
-            if _after(found, since)
-            else ""
-        ):
+        reason = "" if found.st_size else "it is empty"
+        if not reason and max(found.st_mtime, found.st_ctime) >= since:
+            reason = flaw(path, name, hash_name)
+        if reason:
             yield Damaged(name, reason, path)
     for path in sorted((folder / "pack").glob("pack-*")) if (folder / "pack").is_dir() else ():
         if path.suffix in _PACKED and path.is_file() and not path.stat().st_size:
             yield Damaged(path.name, "it is empty", path)
-
-
-def _after(found: os.stat_result, since: float) -> bool:
-    return max(found.st_mtime, found.st_ctime) >= since
 
 
 def _loose(folder: Path) -> Iterator[Path]:

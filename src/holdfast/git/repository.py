@@ -61,7 +61,7 @@ def is_in_a_branch(folder: Path, file: Path) -> bool:
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """What git knows about files that are gone. A file in none of these sets is unknown to git, or still in its index.
+    """Git's knowledge of files that are gone. A file in none of these sets is unknown to git, or still in its index.
 
     `carried_off`: other commits have them, and a checkout, reset or stash took them away; each with the command that
     brings it back. `removed`: deleted with git's knowledge, in the index or by a commit of HEAD's own history that is

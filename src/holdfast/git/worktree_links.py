@@ -1,4 +1,4 @@
-"""How a worktree and its repository refer to each other: two files, each with the other's path.
+"""The links between a worktree and its repository: two files, each with the other's path.
 
     <worktree>/.git                       gitdir: <git dir>/worktrees/<name>
     <git dir>/worktrees/<name>/gitdir     <worktree>/.git
@@ -14,7 +14,6 @@ import os
 from pathlib import Path
 
 from holdfast.storage.files import disk, plain
-from holdfast.storage.files.modes import COMMON_FILE
 
 PATH_BYTES_MAX = 1 << 16
 
@@ -37,8 +36,8 @@ def place_of(admin: Path) -> Path | None:
 
 
 def link(path: Path, admin: Path) -> None:
-    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), COMMON_FILE)
-    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), COMMON_FILE)
+    disk.replace(admin / "gitdir", os.fsencode(f"{path / '.git'}\n"), disk.COMMON_FILE)
+    disk.replace(path / ".git", os.fsencode(f"gitdir: {admin}\n"), disk.COMMON_FILE)
 
 
 def relink(path: Path, common: Path) -> bool:

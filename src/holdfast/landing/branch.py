@@ -22,7 +22,6 @@ from holdfast.domain.task_record import Task
 from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
-from holdfast.landing import rewritten
 from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.snapshots.store import Store
@@ -33,6 +32,8 @@ from holdfast.worktrees.pins import sync_above
 
 LAND_POINTS = tuple(f"land.{step}.{when}" for step in ("objects", "swap", "sync") for when in ("before", "after"))
 SWAPS_MAX = 5
+# How far back a rewritten landing is looked for.
+COMMITS_MAX = 5000
 _SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllRefUpdates": "true"}
 
 
@@ -53,7 +54,8 @@ class Land:
         point("land.swap.before")
         witness = self._witness(intent)
         for _ in range(SWAPS_MAX):
-            if _swap(repository, wanted, witness, self._older(witness)):
+            known = pins.landed_refs(self._repo, self._layout) if self._layout is not None else {}
+            if _swap(repository, wanted, witness, [ref for ref in known if ref != witness]):
                 break
         else:
             reason = "it says that the branch moved, and the branch is where it was"
@@ -72,10 +74,6 @@ class Land:
 
     def _witness(self, intent: OpenIntent) -> str:
         return pins.landed_ref(self._layout, intent.ref) if self._layout is not None else ""
-
-    def _older(self, witness: str) -> list[str]:
-        known = pins.landed_refs(self._repo, self._layout) if self._layout is not None else {}
-        return [ref for ref in known if ref != witness]
 
     def reconcile(self, intent: OpenIntent) -> Reconciled:
         """A branch at neither commit was moved by somebody else: the landing is planned again on top of it."""
@@ -100,7 +98,7 @@ class Land:
         witness = self._witness(intent)
         if not witness or _commit_at(repository, witness) != wanted.new:
             return False
-        return bool(rewritten.find(repository, wanted.branch, wanted.new, wanted.task, wanted.attempt)[0])
+        return bool(find_rewritten(repository, wanted.branch, wanted.new, wanted.task, wanted.attempt)[0])
 
 
 def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
@@ -286,3 +284,42 @@ def _sync(repository: git.Repository, branch: str, witness: str) -> None:
             disk.sync_folder(folder)
         if folder == common:
             break
+
+
+# -- rewritten landings -----------------------------------------------------------------------------------------------
+
+
+def find_rewritten(repository: git.Repository, branch: str, landed: str, task: str, attempt: str) -> tuple[str, str]:
+    """The commit on the branch that `landed` was rewritten as, by an amend, a rebase or a squash, and the evidence:
+    lines in its message, its tree or its patch. Both empty where there is none."""
+    is_there = not repository.run("cat-file", "-e", f"{landed}^{{commit}}", codes=(0, 1, 128)).failure
+    since = [f"^{landed}^@"] if is_there else []
+    asked = ("log", f"--max-count={COMMITS_MAX}", "-z", "--format=%H%x01%T%x01%B", branch, *since, "--")
+    found = repository.run(*asked, codes=(0, 128))
+    if found.failure is not None:
+        return "", ""
+    commits = [field.strip("\n").split("\x01", 2) for field in found.fields() if field.strip()]
+    ours = {f"Holdfast-Task: {task}", f"Holdfast-Attempt: {attempt}"}
+    for commit, _, message in commits:
+        # In a squash the lines are in the middle of the message, where git does not take them for trailers.
+        if ours <= {line.strip() for line in message.splitlines()}:
+            return commit, "its message names the task and the attempt"
+    if not is_there:
+        return "", ""
+    tree = repository.run("rev-parse", f"{landed}^{{tree}}").line
+    for commit, its_tree, _ in commits:
+        if its_tree == tree:
+            return commit, "it has the same tree"
+    wanted = _patch_ids(repository, [landed])
+    by_patch = {patch: commit for commit, patch in _patch_ids(repository, [each[0] for each in commits]).items()}
+    commit = by_patch.get(wanted.get(landed, "-"), "")
+    return commit, "it makes the same changes" if commit else ""
+
+
+def _patch_ids(repository: git.Repository, commits: Iterable[str]) -> dict[str, str]:
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    if not text:
+        return {}
+    shown = repository.run("diff-tree", "--stdin", "--patch", "--no-ext-diff", "--no-textconv", "--root", stdin=text)
+    lines = repository.run("patch-id", "--stable", stdin=shown.out).line.splitlines()
+    return {commit: patch for patch, _, commit in (line.partition(" ") for line in lines)}

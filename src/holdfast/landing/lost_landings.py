@@ -16,8 +16,7 @@ import msgspec
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.task_record import Task
 from holdfast.git import command as git
-from holdfast.landing import rewritten
-from holdfast.landing.branch import branch_of, lost_landings
+from holdfast.landing.branch import branch_of, find_rewritten, lost_landings
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
 from holdfast.storage.journal.entry import Record
@@ -30,7 +29,7 @@ TRIES = 5
 
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
     """The commit on the task's branch that its landing was rewritten as, and the evidence; empty where none is."""
-    return rewritten.find(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
+    return find_rewritten(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
 
 
 def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:
@@ -94,7 +93,8 @@ def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
     for branch in dict.fromkeys(branch_of(task) for task in lost):
         by_commit = {task.landed: task for task in lost if branch_of(task) == branch}
         for old, new, words in _moves(repository, branch):
-            taken = _between(repository, new, old)
+            # The commits that the branch no longer leads to after the move, oldest first.
+            taken = repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()
             found += [by_commit.pop(commit) for commit in taken if commit in by_commit and words == UNASKED]
             # Only a person can say whether an intended move was to undo the landing.
             by_commit = {commit: task for commit, task in by_commit.items() if commit not in taken}
@@ -108,8 +108,3 @@ def _moves(repository: git.Repository, branch: str) -> Sequence[tuple[str, str, 
     asked = ("log", "--walk-reflogs", f"--max-count={MOVES_MAX}", "-z", "--format=%H%x01%gs", branch, "--")
     entries = [field.split("\x01", 1) for field in repository.run(*asked, codes=(0, 128)).fields() if field]
     return [(old[0], new, words) for (new, words), old in itertools.pairwise(entries)]
-
-
-def _between(repository: git.Repository, new: str, old: str) -> list[str]:
-    """The commits that the branch no longer leads to after the move, oldest first."""
-    return repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()

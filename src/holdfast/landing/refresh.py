@@ -185,12 +185,13 @@ def blockers(checkout: Path, branch: str, old: str, new: str) -> list[str]:
     opened = Checkout(checkout)
     if opened.branch() != branch:
         return []
-    return [git.readable(step.path) for step in steps_of(opened, old, new, landed=False) if _blocks(step)]
-
-
-def _blocks(step: RefreshStep) -> bool:
-    """A submodule's folder is left in any case, so only its staged entry counts."""
-    return step.entry is HeldFiles.OWN if step.is_submodule else step.is_left
+    steps = steps_of(opened, old, new, landed=False)
+    # A submodule's folder is left in any case, so only its staged entry counts.
+    return [
+        git.readable(step.path)
+        for step in steps
+        if (step.entry is HeldFiles.OWN if step.is_submodule else step.is_left)
+    ]
 
 
 def _open(wanted: RefreshIntended) -> Checkout | None:
@@ -304,7 +305,7 @@ class _CheckoutContent:
         below = (
             os.path.join(parent, name)
             for parent, folders, files in os.walk(target)
-            for name in _leaves(parent, folders, files)
+            for name in (*files, *(each for each in folders if os.path.islink(os.path.join(parent, each))))
         )
         return all(os.path.relpath(name, self._checkout.top) in self.gone for name in below)
 
@@ -316,10 +317,6 @@ class _CheckoutContent:
                 return False
             at += 1
         return not any(parent in self.index and parent not in self.gone for parent in parents)
-
-
-def _leaves(parent: str, folders: list[str], files: list[str]) -> list[str]:
-    return files + [name for name in folders if os.path.islink(os.path.join(parent, name))]
 
 
 def _matching(checkout: Checkout, private: Path, slots: Mapping[str, Slot | None], commit: str) -> set[str]:

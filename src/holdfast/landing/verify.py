@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.crashpoints import point
-from holdfast.domain import path_rules, reserved_paths
+from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
@@ -33,7 +33,7 @@ from holdfast.ports import Reconciled as Answer
 from holdfast.processes.cgroups import NO_LIMITS
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
-from holdfast.storage.files.json_file import read_json
+from holdfast.storage.files.json_file import decode_json, read_json
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.blobs import Blobs
@@ -175,7 +175,12 @@ class Verify:
             with running.locked(self._place(wanted)):
                 pass
         verdict, content = _read(files)
-        if verdict is not None and _names(verdict) == _wanted(wanted):
+        if verdict is not None and _wanted(wanted) == (
+            verdict.candidate,
+            verdict.target,
+            verdict.merged,
+            verdict.gates,
+        ):
             return Happened(_result(verdict, self._blobs.put(content, content_type=_JSON)))
         begun = _begun(files, wanted)
         if not begun:
@@ -207,10 +212,10 @@ class Verify:
         if not changed:
             detail = "it changes nothing: the target is already so"
             return GateVerdict(*names, passed=False, kind="empty_change", detail=detail)
-        if told := [git.readable(name) for name in reserved_paths.among(changed, self._layout.within(self._repo))]:
+        if told := [git.readable(name) for name in path_rules.reserved(changed, self._layout.within(self._repo))]:
             detail = f"it changes {_listed(told)}, which decides what Holdfast runs here: only a person changes that"
             return GateVerdict(*names, passed=False, kind="paths_violated", detail=detail, files=told)
-        pinned = self._pinned(wanted["gates"])
+        pinned = msgspec.json.decode(self._blobs.get(wanted["gates"]), type=_Pinned)
         if outside := path_rules.outside(changed, pinned.paths):
             told = [git.readable(name) for name in outside]
             detail = f"it changes what the task's paths ({', '.join(pinned.paths)}) do not allow: {_listed(told)}"
@@ -220,9 +225,6 @@ class Verify:
             detail = f"it leaves conflict markers in {_listed(told)}"
             return GateVerdict(*names, passed=False, kind="conflict_markers", detail=detail, files=told)
         return self._run(wanted, files, pinned)
-
-    def _pinned(self, digest: str) -> _Pinned:
-        return msgspec.json.decode(self._blobs.get(digest), type=_Pinned)
 
     def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> GateVerdict:
         names, gates = _wanted(wanted), pinned.gates
@@ -284,22 +286,18 @@ def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:
     return inputs["candidate"], inputs["target"], inputs["merged"], inputs["gates"]
 
 
-def _names(verdict: GateVerdict) -> tuple[str, str, str, str]:
-    return verdict.candidate, verdict.target, verdict.merged, verdict.gates
-
-
 def _result(verdict: GateVerdict, digest: str) -> dict[str, Any]:
     named = {name: getattr(verdict, name) for name in ("passed", "merged", "target", "kind", "detail")}
     return {**named, "verdict": digest}
 
 
 def _read(files: Attempt) -> tuple[GateVerdict | None, bytes]:
-    """The file appears whole or not at all; one that cannot be read was damaged, and counts as missing."""
+    """The verdict, and the bytes that it was read from."""
     try:
         content = files.verdict.read_bytes()
-        return msgspec.json.decode(content, type=GateVerdict), content
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except FileNotFoundError:
         return None, b""
+    return decode_json(content, GateVerdict), content
 
 
 def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
@@ -319,10 +317,10 @@ def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
 def _begun(files: Attempt, wanted: dict[str, Any]) -> str:
     """The gates that must not run twice and have begun to judge this, in words; empty where none has."""
     try:
-        begun = msgspec.json.decode(files.gates_begun.read_bytes(), type=_Begun)
+        begun = decode_json(files.gates_begun.read_bytes(), _Begun)
     except FileNotFoundError:
         return ""
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    if begun is None:
         return f"a gate whose name in {files.gates_begun} cannot be read"
     is_this = (begun.merged, begun.gates) == (wanted["merged"], wanted["gates"])
     return " and ".join(begun.names) if is_this else ""

@@ -315,7 +315,6 @@ class FileLedger:
             return self._move(task, event, reason, attempt=claim.attempt, agent=claim.worker, outcome=dict(outcome))
 
     def refuse(self, task: Task, error: IllegalTransition, reason: str, actor: str = "holdfast") -> MoveRefused:
-        """Puts a move that the table does not have on record; returns the error that says so, to be raised."""
         refused = {"task": task.id, "state": task.state, "event": error.event, "reason": reason}
         self.append(self.epoch, [Record("task_move_refused", refused, actor=actor)])
         return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})

@@ -18,39 +18,42 @@ from pathlib import Path
 
 from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
-from holdfast.decisions.context import Later
+from holdfast.decisions.cancel_chain import cancel_with, words_for
+from holdfast.decisions.context import DecisionContext, Later
 from holdfast.decisions.mailbox import Asked, Mailbox
-from holdfast.decisions.stop import end_agents, leave, note_adopted
+from holdfast.decisions.stops import end_agents, leave, note_adopted
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import leftovers
-from holdfast.engine.context import RunContext
-from holdfast.engine.holds import FAILURES_MAX, TRY_AGAIN_S, TaskHolds, take_foreign
-from holdfast.engine.landing import finish, see_to_lost
-from holdfast.engine.landing_thread import LandingThread
+from holdfast.engine import orphans
+from holdfast.engine.context import LandingThread, RunContext
+from holdfast.engine.earlier_starts import remove_leftovers
+from holdfast.engine.landing import see_to_lost, verify_and_land
+from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import (
-    GIVEN_UP,
+    REASONS,
     ApplyExit,
+    Begin,
+    Cancel,
     Command,
-    Finish,
+    Continue,
+    Follow,
+    Lapse,
     Observation,
     Orphan,
+    Retry,
     StartTask,
+    VerifyAndLand,
     is_at_work,
     plan,
-)
-from holdfast.engine.silence import LOOK_S, Waits
+)  # fmt: skip
 from holdfast.engine.start import NotStarted, start
-from holdfast.errors import (
-    ClaimRefused,
-    HoldfastError,
-    is_fatal,
-)
-from holdfast.orchestrator.steps import perform
-from holdfast.orchestrator.wakeup import AGENTS, Signals, SignalWatch
+from holdfast.engine.turns import LOOK_S
+from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
+from holdfast.orchestrator.holds import TRY_AGAIN_S, TaskHolds, Waits, handle_failure, take_foreign
+from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
@@ -90,7 +93,6 @@ class Loop:
         # Signal handlers put here, too, and an Event's lock may be in the hands of the very thread they interrupt.
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._files_changed = False
-        self._watch: SignalWatch | None = None
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
         self._lost: set[str] = set(context.lost)
@@ -138,7 +140,7 @@ class Loop:
         self.wake()
 
     def _hand_on(self, asked: Asked) -> None:
-        self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.finishing)))
+        self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.landing)))
 
     @property
     def at_work(self) -> list[Task]:
@@ -159,11 +161,12 @@ class Loop:
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
         """While here, what happens outside wakes the loop."""
-        folders = [self.board.folder, self.signals.folder]
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
-            with SignalWatch(folders, self._notice) as self._watch, Mailbox(self.context.layout, self._hand_on):
+            with Mailbox(self.context.layout, self._hand_on):
+                if self.context.watch is not None:
+                    self.context.watch.listen(self._notice)
                 yield
         finally:
             if is_main:
@@ -191,16 +194,16 @@ class Loop:
             self.stopping = self.stopping or asked
         self._collect_landings()
         self.holds.release()
-        if self._files_changed or not self._beat_at:
+        if self._files_changed:
             self._files_changed = False
             self._sync_backlog()
         self._do_asked()
-        if self._watch is not None and self._watch.renew():
+        if self.context.watch is not None and self.context.watch.renew():
             self._look_again()
         self._beat_at = self._beat_at or monotonic()
         while self._round():
             pass
-        leftovers.remove(self.context.layout)
+        remove_leftovers(self.context.layout)
         if not self.board.file_new():
             self._look_again()
         for error in self.board.project():
@@ -244,7 +247,7 @@ class Loop:
                 observed,
                 self.context.clock(),
                 config=self.context.config,
-                finishing=self.finishing,
+                landing=self.landing,
                 held=self.holds.keys(),
                 failing={name for name in self.holds if self.holds.failures[name]},
                 stopping=bool(self.stopping) or not self.works,
@@ -258,37 +261,44 @@ class Loop:
             except HoldfastError as error:
                 if is_fatal(error):
                     raise
-                self._handle_failure(command, error)
+                handle_failure(self.context, self.holds, command.task, error, stays=self.stays)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
         return bool(commands)
 
-    def _handle_failure(self, command: Command, error: HoldfastError) -> None:
-        """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
-        if take_foreign(self.context, self.holds, command.task, error, stays=self.stays):
-            return
-        self.holds.failures[command.task] += 1
-        task = self.board.task(command.task)
-        event = GIVEN_UP.get(task.state)
-        if event is None or self.holds.failures[command.task] < FAILURES_MAX:
-            self.holds.hold(command.task, str(error), soon=self.holds.failures[command.task] < FAILURES_MAX)
-            return
-        del self.holds.failures[command.task]
-        self.context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be continued: {error}")
-
     def _perform(self, command: Command) -> None:
-        task = self.board.task(command.task)
+        """The one dispatch of commands. All is done in the loop's thread, but for verifying and landing."""
+        context, task = self.context, self.board.task(command.task)
         match command:
-            case Finish():
-                self._landing_thread.begin(task.id, lambda: finish(self.context, task))
             case StartTask():
                 self._start(task)
-            case step:
-                perform(self.context, task, step)
-                if isinstance(step, ApplyExit) and step.exit.ending is Ending.ENVIRONMENT:
-                    self.holds.pause(task.id, step.exit.detail, stays=self.stays)
-                elif isinstance(step, ApplyExit | Orphan):
+            case Begin():
+                context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
+            case ApplyExit(_, exit):
+                apply_exit(context, task, exit)
+                if exit.ending is Ending.ENVIRONMENT:
+                    self.holds.pause(task.id, exit.detail, stays=self.stays)
+                else:
                     del self.holds.failures[task.id]
+            case VerifyAndLand():
+                self._landing_thread.begin(task.id, lambda: verify_and_land(context, task))
+            case Orphan(_, event):
+                orphans.orphan(context, task, event)
+                del self.holds.failures[task.id]
+            case Continue():
+                orphans.continue_orphan(context, task)
+            case Retry():
+                context.move(task, TaskEvent.RETRY, Reason.ATTEMPTS_LEFT, outcome=task.outcome)
+            case Follow(_, event):
+                context.move(task, event, REASONS[event])
+            case Cancel(_, reason, cause):
+                cancel_with(DecisionContext.of(context, ""), task, reason, cause)
+                pins.release(context.repo, context.layout, [task])
+                context.note(task.id, f"cancelled: {words_for(reason, cause)}")
+            case Lapse():
+                event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
+                context.move(task, event, Reason.HEARTBEAT_LOST)
+                context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
 
     def _observe(self, name: str) -> Observation | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
@@ -333,7 +343,7 @@ class Loop:
     # -- the other thread ---------------------------------------------------------------------------------------------
 
     @property
-    def finishing(self) -> str:
+    def landing(self) -> str:
         """The task that is being verified or landed, or empty."""
         return self._landing_thread.task
 
@@ -362,7 +372,7 @@ class Loop:
             self._beat_at = now
 
     def _is_over(self) -> bool:
-        if self.finishing:
+        if self.landing:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work

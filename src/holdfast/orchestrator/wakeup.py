@@ -21,6 +21,8 @@ from holdfast.storage.files import disk
 WAKEUP, SHUTDOWN, HEARTBEAT = "WAKEUP", "SHUTDOWN", "HEARTBEAT"
 LEAVE, AGENTS = "leave", "agents"
 WATCH_STEP_MS = 50
+# How long a start waits for the kernel to watch.
+OPEN_S_MAX = 10.0
 
 
 class Signals:
@@ -45,17 +47,35 @@ class Signals:
         return how if asked == run and how in (LEAVE, AGENTS) else ""
 
 
-class SignalWatch:
-    """Tells of changes below some folders, from a thread of its own, while it is open."""
+class _StopEvent(threading.Event):
+    """Asks a watch to end. The watch looks at it for the first time once the kernel watches: then `opened` is set."""
 
-    def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = threading.Event()
+
+    def is_set(self) -> bool:
+        self.opened.set()
+        return super().is_set()
+
+
+class SignalWatch:
+    """Tells of changes below some folders, from a thread of its own, while it is open.
+
+    It is opened before the files are first read, so that one read at the start is enough. Changes from before `listen`
+    are kept, and told then.
+    """
+
+    def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None] | None = None) -> None:
         self._folders = folders
         self._changed = changed
+        self._early: set[Path] = set()
+        self._lock = threading.Lock()
         self._begin()
 
     def _begin(self) -> None:
         self._seen = self._identities()
-        self._stop = threading.Event()
+        self._stop = _StopEvent()
         self._thread = threading.Thread(target=self._watch, args=(self._stop,), name="watch", daemon=True)
 
     def _identities(self) -> list[tuple[int, int]]:
@@ -66,6 +86,17 @@ class SignalWatch:
         except OSError:
             return []
 
+    def await_open(self) -> None:
+        """Returns once nothing changes unnoticed. Where a folder is missing, `renew` says when it is there."""
+        self._stop.opened.wait(OPEN_S_MAX)
+
+    def listen(self, changed: Callable[[set[Path]], None]) -> None:
+        """Has changes told to `changed`, first those that came before."""
+        with self._lock:
+            early, self._early, self._changed = self._early, set(), changed
+        if early:
+            changed(early)
+
     def renew(self) -> bool:
         """Watches anew where a folder was replaced. True: it did, and what happened in between is not told."""
         now = self._identities()
@@ -74,16 +105,19 @@ class SignalWatch:
         self.__exit__()
         self._begin()
         self._thread.start()
+        self.await_open()
         return True
 
-    def _watch(self, stop: threading.Event) -> None:
+    def _watch(self, stop: _StopEvent) -> None:
         try:
             self._tell(stop)
         except FileNotFoundError:
             # A folder is gone, and may come back as the one it was: `renew` begins again as soon as it is there.
             self._seen = []
+        finally:
+            stop.opened.set()
 
-    def _tell(self, stop: threading.Event) -> None:
+    def _tell(self, stop: _StopEvent) -> None:
         from watchfiles import watch
 
         for changes in watch(
@@ -97,8 +131,12 @@ class SignalWatch:
             raise_interrupt=False,
         ):
             paths = {Path(path) for _, path in changes if not path.endswith((HEARTBEAT, ".tmp"))}
-            if paths:
-                self._changed(paths)
+            with self._lock:
+                changed = self._changed
+                if changed is None:
+                    self._early |= paths
+            if paths and changed is not None:
+                changed(paths)
 
     def __enter__(self) -> SignalWatch:
         self._thread.start()

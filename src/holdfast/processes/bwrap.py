@@ -1,5 +1,5 @@
-"""What every sandbox of ours has, an agent's, a gate's and that of a git over their files: the flags of bubblewrap for
-what is shut, and what is covered.
+"""The common part of all sandboxes, an agent's, a gate's and that of a git over their files: the flags of bubblewrap
+for what is shut, and what is covered.
 
 Later flags lie on top of earlier ones: what a sandbox opens comes after these, and after /tmp.
 """
@@ -77,7 +77,7 @@ def has_no_other_users() -> bool:
 
 
 def _tried(flags: Sequence[str]) -> str:
-    """What was said against a sandbox with these flags; empty where it can be made, if not now."""
+    """The error of a sandbox with these flags; empty where it can be made, if not now."""
     try:
         tried = subprocess.run(
             [PROGRAM, *flags, "--", "true"], capture_output=True, text=True, timeout=TRIED_S_MAX, check=False
@@ -90,7 +90,7 @@ def _tried(flags: Sequence[str]) -> str:
 
 
 def own_failure(code: int | None, said: bytes) -> str:
-    """What bubblewrap itself could not do, by the first words of the error stream; empty where it did its part.
+    """The failure of bubblewrap itself, by the first words of the error stream; empty where it did its part.
 
     A confined program can print the same, and is then tried again like a fault of the machine: it gains nothing else.
     """

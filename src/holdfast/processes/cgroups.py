@@ -54,7 +54,7 @@ class Group(msgspec.Struct, frozen=True):
                 disk.write_kernel_file(file, b"0")
 
     def doors(self, part: str = AGENT) -> list[Path]:
-        """The files by which a process comes in: where 0 is written to one, who wrote it is in."""
+        """The files by which a process comes in: a process that writes 0 to one is in."""
         return [folder / "cgroup.procs" for folder in (self._inner(part), *self.limiting)]
 
     def _inner(self, part: str) -> Path:
@@ -66,7 +66,7 @@ class Group(msgspec.Struct, frozen=True):
         return controllers.held((self.path, *self.limiting))
 
     def reached(self) -> dict[str, int]:
-        """How often each of its limits was come up against."""
+        """Counts how often each of its limits was reached."""
         return controllers.reached((self.path, *self.limiting))
 
     def members(self) -> list[int]:
@@ -138,7 +138,12 @@ def make(files: Attempt, attempt: str, part: int | str, resources: Resources = N
     for home in homes():
         group = Group(home / name)
         if group.path.is_dir():
-            _end_earlier(group, part)
+            # A data root that stood at the same path may have left it, frozen, with an agent in it. A process that came
+            # in would freeze with it, and the agent, woken, would write to this one's worktree. The caller is the only
+            # one of this name.
+            if part != GATES:
+                group.kill()
+            group.thaw()
         try:
             disk.make_group(group.path)
             for inner in () if part == GATES else (AGENT, GIT):
@@ -151,14 +156,6 @@ def make(files: Attempt, attempt: str, part: int | str, resources: Resources = N
             return Group(group.path, controllers.make_old(name, resources))
         group.remove()
     return None
-
-
-def _end_earlier(group: Group, part: int | str) -> None:
-    """A data root that stood at the same path may have left it, frozen, with an agent in it: who came in would freeze
-    with it, and the agent, woken, would write to this one's worktree. The caller is the only one of this name."""
-    if part != GATES:
-        group.kill()
-    group.thaw()
 
 
 def name_of(files: Attempt, attempt: str, part: int | str) -> str:

@@ -1,4 +1,4 @@
-"""What a control group may use of the machine: memory, processes and cores, and which of these it has come up against.
+"""Limits of a control group: memory, processes and cores, and which of these it has come up against.
 
     version 2      files of the group itself, where a group above it hands its controllers on (`cgroup.subtree_control`)
     version 1      a group of the same name in each controller's own hierarchy: memory, pids, cpu
@@ -22,7 +22,7 @@ _PERIOD_US = 100_000
 
 
 def _shares(nice: int) -> int:
-    """What the kernel gives a process of this nice value: in a group of its own, that says nothing to those outside."""
+    """The share that the kernel gives a nice value: in a group of its own, the value says nothing to those outside."""
     return round(1024 / 1.25**nice)
 
 
@@ -31,7 +31,7 @@ def _weight(nice: int) -> bytes:
 
 
 def wanted(resources: Resources) -> dict[str, dict[str, bytes]]:
-    """By controller: the files of either version, and what is written to them. A file that is not there is left out."""
+    """The files of either version by controller, and what is written to them. A file that is not there is left out."""
     found: dict[str, dict[str, bytes]] = {}
     if (most := resources.memory_bytes_max) is not None:
         size = str(most).encode()
@@ -52,7 +52,7 @@ def wanted(resources: Resources) -> dict[str, dict[str, bytes]]:
 
 
 def set_new(group: Path, resources: Resources) -> None:
-    """Of version 2: whatever controllers the group has."""
+    """Sets the limits of version 2, for whatever controllers the group has."""
     for files in wanted(resources).values():
         _write(group, files)
     if resources.cpus_max is None:
@@ -60,7 +60,7 @@ def set_new(group: Path, resources: Resources) -> None:
 
 
 def make_old(name: str, resources: Resources) -> tuple[Path, ...]:
-    """Of version 1: a group in each hierarchy that is wanted and can be written to."""
+    """Makes, for version 1, a group in each hierarchy that is wanted and can be written to."""
     made, homes = [], old_homes()
     for controller, files in wanted(resources).items():
         if controller not in homes:
@@ -81,13 +81,13 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def old_homes() -> dict[str, Path]:
-    """By controller of version 1: our own group in its hierarchy, where groups can be made in it."""
+    """Our own group in the hierarchy of each controller of version 1, where groups can be made in it."""
     found = {name: place(name) for name in (MEMORY, PIDS, CPU)}
     return {name: path for name, path in found.items() if path is not None and is_open(path)}
 
 
 def place(controller: str) -> Path | None:
-    """Where this process stands in the hierarchy of a controller; "" is version 2's. None where it is not mounted."""
+    """The group of this process in the hierarchy of a controller; "" is version 2's. None where it is not mounted."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         ours = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
@@ -142,7 +142,7 @@ def held(folders: Iterable[Path]) -> frozenset[str]:
 
 
 def reached(folders: Iterable[Path]) -> dict[str, int]:
-    """How many processes were ended because the memory was used up, and how many could not be begun."""
+    """Counts the processes that were ended because the memory was used up, and those that could not be begun."""
     counted = {MEMORY: 0, PIDS: 0}
     for folder in folders:
         for controller, file, word in (
@@ -163,17 +163,13 @@ def _counted(path: Path, word: str) -> int:
 
 
 def machine_memory() -> int:
-    """What there is in all, or what our own groups may have where that is less; 0 where nobody says."""
-    limits = [_counted_kb(Path("/proc/meminfo"))]
+    """The machine's memory, or what our own groups may have where that is less; 0 where it is unknown."""
+    limits = [1024 * _counted(Path("/proc/meminfo"), "MemTotal:")]
     if (old := place(MEMORY)) is not None:
         limits += [_number(at / "memory.limit_in_bytes") for at in (old, *old.parents)]
     if (new := place("")) is not None:
         limits += [_number(at / "memory.max") for at in (new, *new.parents)]
     return min((each for each in limits if each), default=0)
-
-
-def _counted_kb(path: Path) -> int:
-    return 1024 * _counted(path, "MemTotal:")
 
 
 def _number(path: Path) -> int:

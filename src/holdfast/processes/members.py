@@ -25,7 +25,7 @@ Known = tuple[int, int]
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """What makes a process a member. `group` and `cgroup` are asked at every look, because either may go.
+    """The signs of a member process. `group` and `cgroup` are asked at every look, because either may go.
 
     `marked`: whether an environment has the mark. `lock`: a file that members hold flocked. `top`: the process that
     took the lock, and all that descends from it is a member; 0 for none. `spares_children`: a child of ours that has
@@ -70,7 +70,11 @@ def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[in
                     _send(pidfd, signal.SIGTERM)
                     _send(pidfd, signal.SIGCONT)
                     asked.add(known)
-            _await_one([pidfd for _, pidfd in alive])
+            # Until one of them has ended, and not for long: others may have come since.
+            poll = select.poll()
+            for _, pidfd in alive:
+                poll.register(pidfd, select.POLLIN)
+            poll.poll(POLL_S * 1000)
     if group is not None:
         group.remove()
     return []
@@ -199,11 +203,3 @@ def _held(signs: Signs, known: Known) -> Iterator[int | None]:
 def _send(pidfd: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         signal.pidfd_send_signal(pidfd, number)
-
-
-def _await_one(pidfds: list[int]) -> None:
-    """Until one of them has ended, and not for long: others may have come since."""
-    poll = select.poll()
-    for pidfd in pidfds:
-        poll.register(pidfd, select.POLLIN)
-    poll.poll(POLL_S * 1000)

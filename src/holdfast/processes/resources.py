@@ -1,4 +1,4 @@
-"""What the processes of one attempt may use, kept by the best means that the machine has.
+"""Limits for the processes of one attempt, enforced by the best means that the machine has.
 
 A control group holds memory, processes and cores for all of them together. Where there is none, each process gets what
 `setrlimit` can do, and the runner checks what they use together; so a limit may be passed for a moment.
@@ -41,7 +41,7 @@ class LimitReached(msgspec.Struct, frozen=True):
 
 
 class AttemptResources:
-    """Of one start of an attempt, in the hands of its runner, from which all of its processes descend."""
+    """The limits of one start of an attempt, in the hands of its runner, from which all of its processes descend."""
 
     def __init__(self, files: Attempt, attempt: str, start: int, resources: Resources) -> None:
         self._facts, self._resources = (files, attempt, start), resources
@@ -61,7 +61,7 @@ class AttemptResources:
             self.group.remove()
 
     def join_as_git(self) -> None:
-        """For a git of ours: bounded with the agent's processes, and not frozen with them."""
+        """Moves a git of ours into the group: bounded with the agent's processes, and not frozen with them."""
         if self.group is not None:
             self.group.join(cgroups.GIT)
 
@@ -71,7 +71,7 @@ class AttemptResources:
         return self.found if self.found != before else None
 
     def limit_myself(self) -> None:
-        """For this process and all that it begins; in the group, if there is one, it is already."""
+        """Limits this process and all that it begins; in the group, if there is one, it is already."""
         bounded = self._resources
         if bounded.written_bytes_max is not None:
             _lower(resource.RLIMIT_FSIZE, bounded.written_bytes_max)
@@ -89,11 +89,11 @@ class AttemptResources:
 def reached(
     group: cgroups.Group | None, resources: Resources, seen: Mapping[str, int] = NOTHING
 ) -> LimitReached | None:
-    """Of a group, and of what was seen where no group holds it."""
+    """The limit that was reached: by a group, or by what was seen where no group holds it."""
     counted = group.reached() if group is not None else {MEMORY: 0, PIDS: 0}
     memory, pids = resources.memory_bytes_max, resources.pids_max
     if pids is not None and (counted[PIDS] or seen.get(PIDS, 0) > pids):
-        # Who has begun so many goes on trying.
+        # A process that has begun so many goes on trying.
         return LimitReached(PIDS_LIMIT, f"its processes and threads came to {pids:,}, which is {PIDS_LIMIT}", True)
     if memory is not None and (counted[MEMORY] or seen.get(MEMORY, 0) > memory):
         told = f"its processes used up {size(memory)} of memory, which is {MEMORY_LIMIT}"
@@ -108,7 +108,7 @@ def _lower(which: int, most: int) -> None:
 
 
 def _of_user(uid: int) -> int:
-    """How many threads all processes of a user have."""
+    """Counts the threads of all processes of a user."""
     count = 0
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -121,7 +121,7 @@ def _of_user(uid: int) -> int:
 
 
 def in_words(resources: Resources) -> str:
-    """What holds here, for `doctor`."""
+    """The limits that hold here, for `doctor`."""
     found = of_machine(resources)
     by = _means()
     parts = []
@@ -137,7 +137,7 @@ def in_words(resources: Resources) -> str:
 
 
 def _means() -> dict[str, str]:
-    """By controller: how its limit is kept here."""
+    """The means by which each controller's limit is kept here."""
     looked = "no control group here: looked at once a second"
     none = {MEMORY: looked, PIDS: looked + ", and an rlimit", CPU: "not held: no control group here"}
     best = next(iter(cgroups.homes()), None)

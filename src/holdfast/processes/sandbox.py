@@ -62,7 +62,7 @@ def resolved(kind: str) -> str:
 
 
 def unconfined(kind: str) -> str:
-    """What people must know where they did not choose to do without a sandbox, and there is none; or empty."""
+    """The warning where a person did not choose to do without a sandbox, and there is none; or empty."""
     if kind != "auto" or not (why := bwrap.trouble()):
         return ""
     return f"NO SANDBOX: agents and gates may do all that this user may, because {why}; {_WAY_OUT}"
@@ -85,7 +85,7 @@ def missing(kind: str, path: str | None = None, *, tries: bool = False) -> str:
 
 
 def in_words(kind: str) -> str:
-    """What this sandbox is here, for `doctor`; with what it means where Holdfast is run by root."""
+    """Describes this sandbox for `doctor`, with what it means where Holdfast is run by root."""
     kind = resolved(kind)
     if kind == bwrap.PROGRAM:
         what = "bwrap: agents and gates write in their worktree only"

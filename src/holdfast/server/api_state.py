@@ -1,4 +1,4 @@
-"""What every operation can reach: tasks and their definitions, tokens, the feed, and where changes are posted."""
+"""The state that every operation can reach: tasks, definitions, tokens, the feed, and where changes are posted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from holdfast.clock import wall
 from holdfast.decisions.context import DecisionContext, Later, unknown
-from holdfast.decisions.create import Catalogue
+from holdfast.decisions.new_tasks import Catalogue
 from holdfast.domain.definition import Definition
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
@@ -55,7 +55,7 @@ class Api:
         self.prepared.set_running_or_notify_cancel()
         self._denied = Denials(self.put_on_record)
         self.is_ending = False
-        self.metrics = Metrics(self)
+        self.metrics = Metrics(context, loop, self.feed, self._denied, self.began)
         self.logs = ServerLog(
             context.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
@@ -141,7 +141,7 @@ class Api:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def decision(self, key: str, by: str, kind: str = "") -> DecisionContext:
-        busy = bool(self.loop.finishing)
+        busy = bool(self.loop.landing)
         return DecisionContext.of(
             self.context, key, is_run=self.loop.works, is_busy=busy, by=by, kind=kind, actor=ACTOR
         )

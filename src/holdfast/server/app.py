@@ -70,7 +70,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 
 async def _internal_error_response(request: Request, error: Exception) -> Response:
-    """What nobody expected is in the log; what it says may hold more than the asker should know."""
+    """Answers without the error's text, which is in the log: it may hold more than the client should know."""
     return response(Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__)))
 
 
@@ -159,7 +159,8 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
             done = await answer_of(job)
         finally:
             if job.fault is not None:
-                api.logs.write("fault", "error", operation=operation.name, error=_trace(job.fault))
+                trace = "".join(traceback.format_exception(job.fault))[-4000:]
+                api.logs.write("fault", "error", operation=operation.name, error=trace)
         return _response(operation, done.body, done.status)
     if operation.lane == "aside":
         result = await run_in_threadpool(operation.function, api, ask)
@@ -168,10 +169,6 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     if operation.right != "public":
         await api.batch_writer.settled()
     return _response(operation, result, operation.status)
-
-
-def _trace(error: Exception) -> str:
-    return "".join(traceback.format_exception(error))[-4000:]
 
 
 def _response(operation: Operation, result: Any, status: int) -> Response:
@@ -228,7 +225,7 @@ _NESTS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++', re.DOTALL)
 
 
 def _depth(content: bytes) -> int:
-    """How many lists and objects of a JSON text stand in one another."""
+    """The depth of lists and objects in a JSON text."""
     if content.count(b"[") + content.count(b"{") <= DEPTH_MAX:
         return 0
     deepest = depth = 0

@@ -45,7 +45,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 class Answers:
-    """What was answered under a key. The journal has all of it; the last ones are also here."""
+    """The answer to each key. The journal has all of it; the last ones are also here."""
 
     def __init__(self) -> None:
         self._recent: OrderedDict[str, RequestAnswered] = OrderedDict()

@@ -131,7 +131,7 @@ class Connection(HttpToolsProtocol):
         self._expect_by(None)
 
     def _expect_by(self, seconds: float | None, status: int = 0, code: str = "", detail: str = "") -> None:
-        """What does not come within so long is refused, without a word where there is no code."""
+        """Refuses what does not come within so long; without a word where there is no code."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -140,25 +140,22 @@ class Connection(HttpToolsProtocol):
             self._deadline = self.loop.call_later(seconds, self._be_late, due, (seconds, status, code, detail))
 
     def _be_late(self, due: float, expected: tuple[float, int, str, str]) -> None:
-        """Where the server itself did not run, nobody could be in time: then the whole time is given again."""
+        """Refuses a late client, or gives the whole time again where the server itself did not run."""
         if self.loop.time() - due > GAP_S:
             self._expect_by(*expected)
         else:
             self._refuse(*expected[1:])
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        may_answer = self._may_answer()
+        # While an answer is under way, another would stand in the middle of it.
+        may_answer = self.cycle is None or self.cycle.response_complete
+        if not may_answer:
+            may_answer = self._is_in_body and not self.pipeline and not self.cycle.response_started
         self._end_head()
         if not self.transport.is_closing():
             if may_answer and code:
                 self.transport.write(_problem(status, code, detail))
             self.transport.close()
-
-    def _may_answer(self) -> bool:
-        """While an answer is under way, another would stand in the middle of it."""
-        if self.cycle is None or self.cycle.response_complete:
-            return True
-        return self._is_in_body and not self.pipeline and not self.cycle.response_started
 
 
 def connection_type(most: int) -> type[asyncio.Protocol]:

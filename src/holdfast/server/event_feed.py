@@ -40,7 +40,7 @@ def everything(task: str, kind: str) -> bool:
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a follower gets of one entry."""
+    """An entry as a follower gets it."""
 
     run: str
     seq: int
@@ -95,14 +95,14 @@ def parse_cursor(text: str) -> Cursor:
 
 
 class _Place:
-    """How far a follower has come, and who sends to it."""
+    """The position of a follower, and the task that sends to it."""
 
     def __init__(self, number: int, task: asyncio.Task[Any]) -> None:
         self.number, self.task = number, task
 
 
 class FeedRoom:
-    """How many streams are open, in all and by client."""
+    """Counts the open streams, in all and by client."""
 
     def __init__(self, most: int, most_per_client: int) -> None:
         self._most, self._most_per_client = most, most_per_client
@@ -156,7 +156,7 @@ class Feed:
         self._loop = loop
 
     def begin(self, run: str, seq: int) -> None:
-        """Where the journal ended when the feed began: up to there it is read from its files."""
+        """Sets the place where the feed begins: up to there the journal is read from its files."""
         self.end = (epoch_of(run), seq)
 
     def observe(self, run: str, entry: Entry) -> None:
@@ -196,14 +196,6 @@ class Feed:
         self.on_drop()
         place.task.cancel()
 
-    def _since(self, number: int) -> list[_Item] | None:
-        """What came after so many; None when the ring has no longer all of it."""
-        with self._mutex:
-            missing = self._count - number
-            if missing > len(self._ring):
-                return None
-            return [self._ring[index] for index in range(len(self._ring) - missing, len(self._ring))]
-
     @property
     def followers(self) -> int:
         return len(self._places)
@@ -228,7 +220,7 @@ class Feed:
             self._places.discard(place)
 
     async def _behind(self, after: Cursor, fits: Fits) -> AsyncIterator[tuple[bytes, int]]:
-        """What the journal's files and the ring have behind the cursor; with the last, the place in the ring."""
+        """The entries behind the cursor, from the journal's files and the ring; with the last, its place in there."""
         while True:
             with self._mutex:
                 number, end = self._count, self.end
@@ -258,8 +250,10 @@ class Feed:
     async def _live(self, place: _Place, fits: Fits) -> AsyncIterator[bytes]:
         while True:
             news = self._news
-            items = self._since(place.number)
-            if items is None:
+            with self._mutex:
+                missing, kept = self._count - place.number, len(self._ring)
+                items = [self._ring[index] for index in range(max(0, kept - missing), kept)]
+            if missing > kept:
                 self._drop(place)
                 return
             if items:

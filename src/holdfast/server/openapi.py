@@ -24,7 +24,7 @@ DESCRIPTION = (
 TAGS = {
     "tasks": "Tasks: adding, showing, working on them, deciding about them.",
     "attempts": "What an attempt did, turn by turn.",
-    "agents": "Who works now.",
+    "agents": "The agents at work now.",
     "events": "What happens, as it happens.",
     "journal": "The one ledger.",
     "blobs": "Bytes under the name of their own SHA-256.",
@@ -58,7 +58,11 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                     "description": "runtime/secret/server.json has the operator's token and the reader's.",
                 }
             },
-            "responses": {str(status): _problem(status, types) for status in TITLES if status >= 400},
+            "responses": {
+                str(status): {"description": title, "content": {CONTENT_TYPE: {"schema": types[_PROBLEM]}}}
+                for status, title in TITLES.items()
+                if status >= 400
+            },
         },
     }
 
@@ -92,11 +96,13 @@ def _is_described(operation: Operation) -> bool:
 
 
 def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
+    text = {"type": "string", "minLength": 1}
+    path = [{"name": name, "in": "path", "required": True, "schema": text} for name in operation.parameters]
     made: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "parameters": [*_path(operation), *_query(operation, types), *_headers(operation)],
+        "parameters": [*path, *_query(operation, types), *_headers(operation)],
         "responses": _responses(operation, types),
         "security": [] if operation.right == "public" else [{"bearer": []}],
         "x-right": operation.right,
@@ -115,11 +121,6 @@ def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
 
 
 # -- parameters -------------------------------------------------------------------------------------------------------
-
-
-def _path(operation: Operation) -> list[dict[str, Any]]:
-    schema = {"type": "string", "minLength": 1}
-    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in operation.parameters]
 
 
 def _query(operation: Operation, types: _Types) -> list[dict[str, Any]]:
@@ -189,8 +190,3 @@ def statuses(operation: Operation) -> list[int]:
     if operation.changes:
         found |= {413, 503}
     return sorted(found)
-
-
-def _problem(status: int, types: _Types) -> dict[str, Any]:
-    content = {CONTENT_TYPE: {"schema": types[_PROBLEM]}}
-    return {"description": TITLES[status], "content": content}

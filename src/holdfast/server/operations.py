@@ -1,4 +1,4 @@
-"""What an operation of the API is: its path, who may use it, the types of what it takes and gives, and its function.
+"""An operation of the API: its path, its right, the types of what it takes and gives, and its function.
 
 The OpenAPI document is made of these, so it says what the code does. A reading operation gets the `Api` and what was
 asked; a changing one gets a `DecisionContext`, in the thread that its lane names, and answers once its records are on

@@ -54,7 +54,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def read_address(layout: Layout) -> Address | None:
-    """Where the server of this data root listens; None where none is alive."""
+    """The address of this data root's server; None where none is alive."""
     found = read_json(layout.server, Address)
     return found if found is not None and found.process.is_alive() else None
 
@@ -76,7 +76,9 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
     `prepare`: takes in files and recovers while it serves already; what cannot be answered before that waits.
     """
     settings = context.config.server
-    listening = listen(settings, _last_port(context.layout))
+    # Agents and open pages know the port that there was.
+    last_port = read_json(context.layout.server_port, int) or 0
+    listening = listen(settings, last_port if 0 < last_port < 65536 else 0)
     api = Api(context, loop)
     traces = tracer(context.layout, context.ledger, api.logs)
     position = context.ledger.position
@@ -125,7 +127,7 @@ def _announce(api: Api, url: str, port: int) -> None:
 
 
 def _url(settings: Server, port: int) -> str:
-    """How this machine reaches it; where it listens on all addresses, by the name it was given, or by loopback's."""
+    """The URL for this machine; where the server listens on all addresses, with its given name, or loopback's."""
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     if name != settings.host and settings.tls_cert and settings.names:
         name = settings.names[0]
@@ -133,17 +135,11 @@ def _url(settings: Server, port: int) -> str:
 
 
 def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
-    """How an agent reaches us: where, and with a token that is worth something for its own task only."""
+    """The variables by which an agent reaches us: the URL, and a token for its own task only."""
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.
     api.context.auditor.record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
     return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
-
-
-def _last_port(layout: Layout) -> int:
-    """Agents and open pages know the port that there was."""
-    found = read_json(layout.server_port, int) or 0
-    return found if 0 < found < 65536 else 0
 
 
 def listen(settings: Server, last_port: int) -> socket.socket:
@@ -151,7 +147,11 @@ def listen(settings: Server, last_port: int) -> socket.socket:
     if settings.host not in LOOPBACK and not settings.tls_cert and not settings.plain_beyond_loopback:
         raise ListenRefused(host=settings.host)
     if settings.tls_cert:
-        _expect_certificate(settings.tls_cert, settings.tls_key)
+        cert, key = settings.tls_cert, settings.tls_key
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        except (OSError, ssl.SSLError) as error:
+            raise CertificateUnusable(cert=cert, key=key, reason=error.strerror or str(error)) from error
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     ports = [settings.port] if settings.port else [last_port, 0]
     for number, port in enumerate(ports):
@@ -168,15 +168,8 @@ def listen(settings: Server, last_port: int) -> socket.socket:
     raise AssertionError("unreachable")
 
 
-def _expect_certificate(cert: str, key: str | None) -> None:
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateUnusable(cert=cert, key=key, reason=error.strerror or str(error)) from error
-
-
 class _Words(logging.Handler):
-    """What the libraries under the API have to say is for the log, and not for the terminal of who types `run`."""
+    """Writes what the libraries under the API report to the log, not to the terminal of `run`."""
 
     def __init__(self, api: Api) -> None:
         super().__init__(logging.WARNING)
@@ -196,12 +189,6 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
         asyncio.run(main)
     else:
         uvloop.run(main)
-
-
-def _keep_words(api: Api) -> None:
-    for name in ("uvicorn", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [_Words(api)], False
 
 
 class _Thread:
@@ -224,7 +211,9 @@ class _Thread:
             ssl_keyfile=settings.tls_key,
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
         )
-        _keep_words(api)
+        for name in ("uvicorn", "asyncio"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [_Words(api)], False
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)
         self._ready = threading.Event()

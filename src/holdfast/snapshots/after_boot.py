@@ -24,7 +24,6 @@ from holdfast.git.objects import Damaged
 from holdfast.layout import Layout
 from holdfast.snapshots.store import publish, staging_in
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 
 # Without a record of the last time, objects older than this are not read to their end.
 DAYS_READ = 7
@@ -37,7 +36,11 @@ def set_damaged_aside(layout: Layout, repo: Path, now: float) -> list[str]:
     if not is_due(layout):
         return []
     repository = git.discover(repo)
-    since = _last_read_at(layout, now) - WRITTEN_S_MAX
+    try:
+        last_read_at = layout.objects_read.stat().st_mtime
+    except FileNotFoundError:
+        last_read_at = now - DAYS_READ * 86_400
+    since = last_read_at - WRITTEN_S_MAX
     sentences = []
     for store in stores(layout, repository):
         if found := list(objects.damaged(store, repository.hash_name, since)):
@@ -49,7 +52,10 @@ def set_damaged_aside(layout: Layout, repo: Path, now: float) -> list[str]:
 
 def is_due(layout: Layout) -> bool:
     """Whether the next start reads through the stores."""
-    return _read_in(layout) != identity.boot_id()
+    try:
+        return layout.objects_read.read_text().strip() != identity.boot_id()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return True
 
 
 def stores(layout: Layout, repository: git.Repository) -> Iterator[Path]:
@@ -59,28 +65,14 @@ def stores(layout: Layout, repository: git.Repository) -> Iterator[Path]:
     yield from sorted(own)
 
 
-def _read_in(layout: Layout) -> str:
-    try:
-        return layout.objects_read.read_text().strip()
-    except (FileNotFoundError, UnicodeDecodeError):
-        return ""
-
-
-def _last_read_at(layout: Layout, now: float) -> float:
-    try:
-        return layout.objects_read.stat().st_mtime
-    except FileNotFoundError:
-        return now - DAYS_READ * 86_400
-
-
 def _replace_damaged(layout: Layout, store: Path, names: Collection[str], hash_name: str) -> set[str]:
     """Replaces damaged objects by rename, so that a crash leaves either one; returns their names."""
     worktrees = sorted(path for path in layout.worktrees.glob("*") if path.is_dir())
     made = set()
     with staging_in(store) as staging:
         for name, content in objects.kept_in(worktrees, names, hash_name):
-            disk.mkdir(staging / name[:2], COMMON_FOLDER)
-            disk.create(staging / name[:2] / name[2:], content, COMMON_FILE)
+            disk.mkdir(staging / name[:2], disk.COMMON_FOLDER)
+            disk.create(staging / name[:2] / name[2:], content, disk.COMMON_FILE)
             made.add(name)
         publish(staging, store)
     return made

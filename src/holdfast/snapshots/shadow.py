@@ -221,7 +221,7 @@ class Shadow:
         self.submodules.forget()
 
     def left_out(self, *which: str) -> list[str]:
-        """What still differs from the index. A name that ends in a slash is a nested repository."""
+        """The paths that still differ from the index. A name that ends in a slash is a nested repository."""
         return self.run("ls-files", "-z", "-m", "-o", *which, "--", *self._everything()).fields()
 
     def without_excluded(self, tree: str) -> tuple[str, list[Excluded]]:

@@ -104,12 +104,9 @@ class Store:
         variables: Mapping[str, str] = _NO_VARIABLES,
     ) -> git.GitResult:
         """Runs git in the store, to read, or to write into the folder that `variables` name."""
-        env = {**self._env(), **variables}
-        return git.run(*args, cwd=self.path, env=env, stdin=stdin, codes=codes, inherit=self.inherited())
-
-    def _env(self) -> dict[str, str]:
         env = git.environment({}, GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_NOSYSTEM="1", GIT_DIR=str(self.path))
-        return env | {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self.alternates()}
+        env |= {"GIT_ALTERNATE_OBJECT_DIRECTORIES": self.alternates(), **variables}
+        return git.run(*args, cwd=self.path, env=env, stdin=stdin, codes=codes, inherit=self.inherited())
 
     @property
     def seen(self) -> git.Repository:

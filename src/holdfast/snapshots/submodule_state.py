@@ -154,7 +154,10 @@ class Submodules:
     def states(self) -> dict[str, ModuleState]:
         """The state of each, by path; one inside another is part of that one."""
         modules = self.standing()
-        self._sweep()
+        # Caches of another boot, and locks: each is a killed git's, as no other process works here.
+        here = f"{MODULES}-{identity.boot_id()}"
+        _clear(*(folder for folder in self._private.glob(f"{MODULES}-*") if folder.name != here))
+        _clear(*self._private.glob(f"{here}/*/index-*.lock"))
         outer = [each for each in modules if not any(each.is_inside(other) for other in modules)]
         return {module.path: self._state(module, modules) for module in outer}
 
@@ -171,12 +174,6 @@ class Submodules:
             if state.tree:
                 self.run("read-tree", f"--prefix={path}/", state.tree, variables=here)
         return self.run("write-tree", variables=here).line
-
-    def _sweep(self) -> None:
-        """Removes caches of another boot, and locks: each is a killed git's, as no other process works here."""
-        here = f"{MODULES}-{identity.boot_id()}"
-        _clear(*(folder for folder in self._private.glob(f"{MODULES}-*") if folder.name != here))
-        _clear(*self._private.glob(f"{here}/*/index-*.lock"))
 
     def forget(self) -> None:
         """Removes the cached state of their files."""
@@ -198,12 +195,11 @@ class Submodules:
         known = head if has_commit(store, head) else ""
         reader = _ModuleReader(self, module, folder, self._worktree / module.path, nested)
         tree = reader.tree(known)
-        if known and tree in (self._tree_of(store, known), self._tree_made(reader, known)):
-            return ModuleState(known)
+        if known:
+            recorded_tree = git.run("rev-parse", f"{known}^{{tree}}", cwd=store, env=trusted(store)).line
+            if tree in (recorded_tree, self._tree_made(reader, known)):
+                return ModuleState(known)
         return ModuleState(head, reader.held(known))
-
-    def _tree_of(self, store: Path, commit: str) -> str:
-        return git.run("rev-parse", f"{commit}^{{tree}}", cwd=store, env=trusted(store)).line
 
     def _tree_made(self, reader: _ModuleReader, commit: str) -> str:
         """The tree of the files as a checkout makes them, with line ends and filters."""

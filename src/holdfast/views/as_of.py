@@ -83,7 +83,7 @@ def graph_of(state: State, run: str, entry: Entry, layout: Layout, wanted: Calla
 
 
 def _definition(blobs: Blobs, task: Task) -> Definition:
-    """As pinned then. A blob that is gone or does not read takes the words away, not the task."""
+    """The definition as pinned then. A blob that is gone or does not read takes the words away, not the task."""
     try:
         parsed = parse(blobs.get(task.definition), task.id)
     except (BlobMissing, BlobCorrupt, NotABlobId):

@@ -1,4 +1,4 @@
-"""Whether a cost was reported by the agent, or estimated from its tokens: an attempt's spend.jsonl tells."""
+"""The source of a cost, from an attempt's spend.jsonl: reported by the agent, or estimated from its tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPORTED, ESTIMATED, PARTLY = "reported", "estimated", "partly estimated"
 
 
 def cost_of_turns(files: Attempt) -> dict[tuple[int, int], str]:
-    """By start and turn; one that cost nothing is not there."""
+    """The source of each turn's cost, by start and turn, without turns that cost nothing."""
     lines: dict[tuple[int, int], list[bool]] = {}
     for line in _lines(files):
         lines.setdefault((line["start"], line["turn"]), []).append(bool(line.get("estimated")))
@@ -20,7 +20,7 @@ def cost_of_turns(files: Attempt) -> dict[tuple[int, int], str]:
 
 
 def cost_of_attempts(attempts: Iterable[Attempt]) -> str:
-    """Of all of them together. What a start reported last makes even what was estimated on the way."""
+    """The source of the cost of all attempts together. A start's last report replaces what was estimated on the way."""
     last = {(files.root, line["start"]): bool(line.get("estimated")) for files in attempts for line in _lines(files)}
     return _word(list(last.values()))
 

@@ -1,4 +1,4 @@
-"""What an attempt changed between two of its turns, as git tells it. Nothing is changed by looking."""
+"""The changes of an attempt between two of its turns, from git. Read-only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine.attempt_commits import base_of, snapshots_of
+from holdfast.engine.earlier_starts import base_of, snapshots_of
 from holdfast.engine.turns import all_turns
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
@@ -19,7 +19,7 @@ from holdfast.worktrees.worktrees import Worktrees
 
 
 class Diffs(msgspec.Struct, frozen=True):
-    """Of one attempt."""
+    """The diffs of one attempt."""
 
     repo: Path
     layout: Layout

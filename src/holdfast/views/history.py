@@ -1,4 +1,4 @@
-"""What the journal says of the past: attempts, what they cost by agent and model, verdicts, runs.
+"""The past, from the journal: attempts, their costs by agent and model, verdicts, runs.
 
 It is kept in memory and follows the journal's files: the first question reads all of it, each later one only what was
 written since. It judges nothing and nothing depends on it; what it says can always be read anew.
@@ -169,7 +169,11 @@ class Chronicle:
             self.runs[-1].last = entry.timestamp
         if kind in _STUMBLES:
             self.stumbles.append(_mark(run, entry))
-        elif kind == "task_orphaned" or kind.endswith(("_parked", "_abandoned")) or _recovers(entry):
+        elif kind == "wal_replay_completed":
+            # A start after which there was nothing to recover is like any other.
+            if any(inputs.values()):
+                self.lost.append(_mark(run, entry))
+        elif kind == "task_orphaned" or kind.endswith(("_parked", "_abandoned")):
             self.lost.append(_mark(run, entry))
 
     def _attempt(self, inputs: dict[str, Any]) -> AttemptFacts:
@@ -199,8 +203,13 @@ class Chronicle:
 
     def _move(self, entry: Entry) -> None:
         inputs, target = entry.inputs, MOVES[entry.decision_type]
-        known = self._moved(inputs)
-        if known is None:
+        # What a person decides about a task is about its last attempt.
+        names = self.of_task.get(str(inputs.get("task", "")))
+        if inputs.get("attempt"):
+            known = self._attempt(inputs)
+        elif names:
+            known = self.attempts[names[-1]]
+        else:
             return
         if target is TaskState.CLAIMED:
             known.agent, known.model = str(inputs.get("agent", "")), str(inputs.get("model", ""))
@@ -217,13 +226,6 @@ class Chronicle:
             known.ended = known.ended or entry.timestamp
             if (sitting := self._open.pop(known.id, None)) is not None:
                 sitting.ended, sitting.session = entry.timestamp, known.session
-
-    def _moved(self, inputs: dict[str, Any]) -> AttemptFacts | None:
-        """Whose move it is: what a person decides about a task is about its last attempt."""
-        if inputs.get("attempt"):
-            return self._attempt(inputs)
-        names = self.of_task.get(str(inputs.get("task", "")))
-        return self.attempts[names[-1]] if names else None
 
     def _start(self, entry: Entry) -> None:
         known = self._attempt(entry.inputs)
@@ -248,11 +250,6 @@ class Chronicle:
         room = limit - len(lost)
         stumbles = list(self.stumbles)[-room:] if room else []
         return sorted(lost + stumbles, key=lambda each: each.at)
-
-
-def _recovers(entry: Entry) -> bool:
-    """A start after which there was nothing to recover is like any other."""
-    return entry.decision_type == "wal_replay_completed" and any(map(bool, entry.inputs.values()))
 
 
 def _mark(run: str, entry: Entry) -> Mark:

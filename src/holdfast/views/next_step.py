@@ -1,4 +1,4 @@
-"""What to type next for a task that is not settled."""
+"""The command to type next for a task that is not settled."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _unstick(task: str, node: Node) -> list[str]:
 
 
 def stuck_behind(graph: Graph, name: str) -> list[Node]:
-    """What a task waits for, over any number of steps, and that goes on only when a person decides something."""
+    """The tasks that a task waits for, over any number of steps, and that need a person's decision."""
     found: dict[str, Node] = {}
     todo, seen = list(graph.waited_for(name)), {name}
     while todo:

@@ -40,8 +40,8 @@ R = TypeVar("R", bound=msgspec.Struct)
 class Row(msgspec.Struct, frozen=True):
     """A task at a glance. `new`: the journal does not know it yet, and the next run takes it in.
 
-    `agent` is who has the task, or else whom its definition asks for. `waits`: why it is not worked on; empty for one
-    that is ready, and for one whose state says it all.
+    `agent` is the task's agent, or else the one that its definition asks for. `waits`: why it is not worked on; empty
+    for one that is ready, and for one whose state says it all.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""How journal entries are told: one table, `SENTENCES`, for every type of entry.
+"""Sentences for journal entries: one table, `SENTENCES`, for every type of entry.
 
 `words` gives all facts of an entry, for `history --json` and the API. `plain_words` is for readers who do not know the
 state machine, and is empty where another entry says the same: the closing of an intent tells of it. `log_words` is
@@ -70,7 +70,7 @@ _EFFECTS = {
 
 
 def _effect_sentences() -> dict[str, Sentence]:
-    """Of an effect's intent, and of each way in which it is closed."""
+    """The sentences of an effect's intent, and of each way in which it is closed."""
     found = {}
     for effect in EFFECTS:
         soon, did, doing = _EFFECTS[effect]
@@ -219,7 +219,7 @@ class _Facts(dict[str, str]):
 
 
 def words(entry: Entry) -> str:
-    """What happened, with all facts. The text is as the journal has it: escape it before a terminal sees it."""
+    """An entry's sentence, with all facts. The text is as the journal has it: escape it before a terminal sees it."""
     kind, inputs = entry.decision_type, entry.inputs
     if kind not in SENTENCES:
         return f"{kind} {_compact(inputs)}"
@@ -238,7 +238,7 @@ def words(entry: Entry) -> str:
 
 
 def plain_words(entry: Entry) -> str:
-    """For readers who do not know the state machine; empty where it need not be told."""
+    """The sentence for readers who do not know the state machine; empty where none is needed."""
     kind, inputs = entry.decision_type, entry.inputs
     if kind in SENTENCES:
         template = SENTENCES[kind].plain
@@ -271,7 +271,7 @@ def log_words(entry: Entry) -> str:
 
 
 def _detail(entry: Entry) -> str:
-    """What a sentence adds from the entry's outcome: the commit, the model, or why it failed."""
+    """The part of a sentence from the entry's outcome: the commit, the model, or why it failed."""
     kind, inputs = entry.decision_type, entry.inputs
     outcome = inputs["outcome"] if isinstance(inputs.get("outcome"), dict) else {}
     if kind == "task_closed":
@@ -337,7 +337,7 @@ def facts_of(run: str, entry: Entry) -> dict[str, Any]:
 
 
 class Concerns:
-    """Whether entries, told one after the other, concern a task: they name it, or close an intent that did."""
+    """Decides, entry by entry, which concern a task: they name it, or close an intent that did."""
 
     def __init__(self, task: str) -> None:
         self._task = task

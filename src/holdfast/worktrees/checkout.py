@@ -21,7 +21,6 @@ from holdfast.git import command as git
 from holdfast.git import lock_files
 from holdfast.snapshots.submodule_state import GITLINK
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FOLDER
 
 Stamp = tuple[int, ...] | None
 
@@ -196,14 +195,15 @@ class Checkout:
         if not made.is_symlink():
             disk.sync_file(made)
         if target.is_dir() and not target.is_symlink():
-            _remove_empty(target)
-        disk.mkdir(target.parent, COMMON_FOLDER)
+            for folder, _, _ in os.walk(target, topdown=False):
+                disk.rmdir(Path(folder))
+        disk.mkdir(target.parent, disk.COMMON_FOLDER)
         disk.rename(made, target)
 
     def put_folder(self, path: str) -> None:
         """Makes the empty folder of a submodule that was not fetched; anything already there stays."""
         if not os.path.lexists(self.top / path):
-            disk.mkdir(self.top / path, COMMON_FOLDER)
+            disk.mkdir(self.top / path, disk.COMMON_FOLDER)
 
     def remove(self, path: str) -> None:
         """Removes a file or a link."""
@@ -272,8 +272,3 @@ def _alike(made: Path, found: Path) -> bool:
         return one & 0o100 == other & 0o100 and made.read_bytes() == found.read_bytes()
     except OSError:
         return False
-
-
-def _remove_empty(folder: Path) -> None:
-    for parent, _, _ in os.walk(folder, topdown=False):
-        disk.rmdir(Path(parent))

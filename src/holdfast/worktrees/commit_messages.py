@@ -30,7 +30,7 @@ _OURS = re.compile(r"^Holdfast-[A-Za-z]+:.*$\n?", re.MULTILINE)
 
 
 class Site(Protocol):
-    """What messages need of their caller: a run, or a decision."""
+    """The facts that messages need of their caller: a run, or a decision."""
 
     @property
     def repo(self) -> Path: ...
@@ -41,12 +41,12 @@ class Site(Protocol):
 
 
 def of_candidate(site: Site, task: Task, made: Definition) -> str:
-    """For the candidate that the attempt has just made."""
+    """The message of the candidate that the attempt has just made."""
     return _compose(site.config, task, made, agent_words(site, task))
 
 
 def of_landing(site: Site, task: Task, made: Definition) -> str:
-    """For the candidate on top of the target: the candidate's own message, with our trailers."""
+    """The message of the candidate on top of the target: the candidate's own message, with our trailers."""
     asked = site.worktrees.store.seen.run("cat-file", "commit", task.candidate, codes=(0, 128))
     words = asked.out.decode(errors="replace").partition("\n\n")[2] if not asked.code else ""
     if words and f"Holdfast-Attempt: {task.attempt}" in words:

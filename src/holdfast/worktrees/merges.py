@@ -185,7 +185,7 @@ def candidate(
 
 
 def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Path | None) -> dict[str, list[str]]:
-    """What the snapshot changes at or below each submodule of `base` and cannot land, as its commits lie elsewhere."""
+    """The changes at or below each submodule of `base` that cannot land, as its commits lie elsewhere."""
     changed = _changes(store.seen, base, snapshot_commit)
     kept = _submodules(store.seen, snapshot_commit, changed, modules)
     # A missing folder, as where submodules are not set up, changes nothing.

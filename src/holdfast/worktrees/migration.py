@@ -31,7 +31,7 @@ MIGRATE_POINTS = tuple(
 
 
 class _Known(msgspec.Struct):
-    """What the journal has of each attempt: its turns' commits, and the commit that it began with."""
+    """The journal's facts of each attempt: its turns' commits, and the commit that it began with."""
 
     turns: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
     bases: dict[str, str] = msgspec.field(default_factory=dict)

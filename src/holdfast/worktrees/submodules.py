@@ -95,9 +95,11 @@ def plan(store: Store, base: str, tree: str) -> list[WantedModule]:
         module = Module(path, name, str(top / name))
         if reason := _lacking(module, commit):
             if path in before and not _is_left_out(store, tree, name):
-                raise SubmoduleMissing(
-                    path=path, reason=reason, command=_command(store, path), repo=store.repository.worktree
-                )
+                top_of_user = store.repository.worktree
+                # Older git versions kept a submodule's git dir in the submodule's folder.
+                is_old = (top_of_user / path / ".git").is_dir()
+                command = f"git submodule absorbgitdirs {path}" if is_old else _UPDATE
+                raise SubmoduleMissing(path=path, reason=reason, command=command, repo=top_of_user)
             continue
         found.append(WantedModule(module, commit, files))
         found += _nested(module, run, files) if files else _nested(module, _asking(module), commit)
@@ -140,13 +142,6 @@ def _is_left_out(store: Store, tree: str, name: str) -> bool:
     setting = store.repository.run("config", key, codes=(0, 1)).line
     asked = ("config", "--blob", f"{tree}:.gitmodules", key)
     return (setting or store.seen.run(*asked, codes=(0, 1, 128)).line) == "none"
-
-
-def _command(store: Store, path: str) -> str:
-    """The command that makes a submodule's git dir; older git versions kept it in the submodule's folder."""
-    if (store.repository.worktree / path / ".git").is_dir():
-        return f"git submodule absorbgitdirs {path}"
-    return _UPDATE
 
 
 def differing(store: Store, module: Path, commit: str, files: str) -> list[str]:
@@ -274,7 +269,11 @@ def fill(place: ModulePlace, wanted: Sequence[WantedModule]) -> None:
             point("submodule.make.after")
         elif not each.files and head_of(place.git_dir / MODULES / each.module.name) != each.commit:
             # A confined agent moved it, in a git dir of its own.
-            _set_head(place, each)
+            git_dir, store = place.git_dir / MODULES / each.module.name, Path(each.module.store)
+            index = _staged(place) / "index"
+            git.run("read-tree", each.commit, cwd=store, env=trusted(store, GIT_INDEX_FILE=str(index)))
+            disk.rename(index, git_dir / "index")
+            disk.replace(git_dir / "HEAD", f"{each.commit}\n".encode())
 
 
 def _make(place: ModulePlace, wanted: WantedModule) -> None:
@@ -303,13 +302,6 @@ def _make(place: ModulePlace, wanted: WantedModule) -> None:
         disk.rmdir(path)
     disk.mkdir(path.parent)
     disk.rename(files, path)
-
-
-def _set_head(place: ModulePlace, wanted: WantedModule) -> None:
-    git_dir, store, staged = place.git_dir / MODULES / wanted.module.name, Path(wanted.module.store), _staged(place)
-    git.run("read-tree", wanted.commit, cwd=store, env=trusted(store, GIT_INDEX_FILE=str(staged / "index")))
-    disk.rename(staged / "index", git_dir / "index")
-    disk.replace(git_dir / "HEAD", f"{wanted.commit}\n".encode())
 
 
 def _staged(place: ModulePlace) -> Path:

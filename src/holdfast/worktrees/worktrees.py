@@ -156,7 +156,7 @@ class Worktrees:
 
     @contextlib.contextmanager
     def holding(self, task: str, base: str, tree: str) -> Iterator[None]:
-        """For making the worktree equal to `tree`: gives it the submodules of that tree, and no others.
+        """Gives the worktree the submodules of `tree`, and no others, while it is made equal to `tree`.
 
         A snapshot has what was there. Raises before anything is changed where a submodule cannot be set up.
         """

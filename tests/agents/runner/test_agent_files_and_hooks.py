@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
 
 
 def line(**record: Any) -> str:

@@ -6,7 +6,6 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,13 +26,6 @@ from kit.runner import Bench, is_dead
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

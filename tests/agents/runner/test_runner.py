@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,13 +20,6 @@ from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
 
 
 # -- turns ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,6 @@ from kit.program import begin, holdfast
 from kit.project import add, layout, make_repo, settings, sound, state
 from kit.runner import LIMITS, Bench
 from kit.waiting import wait_for
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.end()
-
 
 # -- rate limits ------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Who did what is on record, signed, once each, whoever was killed between the journal and the record."""
+"""Each decision is on record, signed, once, also after a kill between the journal and the record."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_new_key_survives_a_power_cut_once_it_was_given_out(tmp_path: Path) ->
 
 
 def test_a_key_that_its_maker_did_not_live_to_sync_is_made_certain_of(tmp_path: Path) -> None:
-    """It signs what is synced elsewhere: without it, that could never be verified nor gone on with."""
+    """It signs what is synced elsewhere: without it, that could be neither verified nor continued."""
     path = tmp_path / "config" / "key"
 
     def program(recorder: Recorder) -> None:

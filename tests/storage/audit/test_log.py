@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from holdfast import errors
 from holdfast.storage.audit import log as audit
 from holdfast.storage.audit import seals, verify
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
@@ -72,7 +73,7 @@ def test_a_clock_that_goes_back_a_little_never_writes_into_an_older_day(tmp_path
         if not one_life:
             log = audit.AuditLog(tmp_path, KEY, clock=clock)
         log.append(f"{days}", "tests")
-    assert verify.day_files(tmp_path) == [D1, D3]
+    assert day_files(tmp_path) == [D1, D3]
     assert len(lines_of(tmp_path / D3)) == 4 and seals.verify(tmp_path, KEY).sound
 
 
@@ -163,7 +164,7 @@ def test_a_record_that_cannot_be_written_changes_nothing(tmp_path: Path, details
     log = audit.AuditLog(tmp_path, KEY, clock=Clock())
     with pytest.raises(errors.InputError, match="audit record"):
         log.append("bad", "tests", details)
-    assert verify.day_files(tmp_path) == []
+    assert day_files(tmp_path) == []
     assert log.append("good", "tests").seq == 0
 
 
@@ -333,7 +334,7 @@ def test_a_log_whose_sync_failed_takes_no_more_records_not_even_on_another_day(t
             clock.now += move
             with pytest.raises(errors.Poisoned, match="Input/output error"):
                 log.append("three", "tests")
-    assert verify.day_files(tmp_path) == [D1]
+    assert day_files(tmp_path) == [D1]
     audit.AuditLog(tmp_path, KEY, clock=clock).append("four", "tests")
     assert seals.verify(tmp_path, KEY).sound
 

@@ -88,6 +88,7 @@ class Claude(Cli):
         if os.geteuid() == 0:
             # Without it Claude Code refuses to work without asking as root.
             env["IS_SANDBOX"] = "1"
+        folder = home("CLAUDE_CONFIG_DIR", ".claude")
         return Launch(
             tuple(argv),
             stdin=work.prompt,
@@ -97,13 +98,12 @@ class Claude(Cli):
             has_hook=True,
             stream=self.name,
             model=work.model,
-            homes=_homes(home("CLAUDE_CONFIG_DIR", ".claude")),
+            # `projects` has a folder for each worktree, with its conversations and its memory.
+            homes=(
+                Home(str(folder), forgotten=_FORGOTTEN),
+                Home(str(folder / "projects"), ("{worktree}",), ("*",)),
+            ),
         )
-
-
-def _homes(folder: Path) -> tuple[Home, ...]:
-    """`projects` has a folder for each worktree, with its conversations and its memory."""
-    return Home(str(folder), forgotten=_FORGOTTEN), Home(str(folder / "projects"), ("{worktree}",), ("*",))
 
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}

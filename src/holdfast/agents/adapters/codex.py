@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,6 +71,7 @@ class Codex(Cli):
                 part for key, value in options.items() for part in ("-c", f"mcp_servers.{server.name}.{key}={value}")
             ]
         argv += ["resume", work.session, "-"] if work.session else ["-"]
+        folder = home("CODEX_HOME", ".codex")
         return Launch(
             tuple(argv),
             stdin=work.prompt,
@@ -80,13 +80,9 @@ class Codex(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
-            homes=(_home(home("CODEX_HOME", ".codex")),),
+            # It has one folder for the conversations of all worktrees: the sandbox gives each worktree its own.
+            homes=(Home(str(folder), (f"{CONVERSATIONS}/{{worktree}}",), _FORGOTTEN, seen_as=_SESSIONS),),
         )
-
-
-def _home(folder: Path) -> Home:
-    """Codex has one folder for the conversations of all worktrees: the sandbox gives each worktree its own."""
-    return Home(str(folder), (f"{CONVERSATIONS}/{{worktree}}",), _FORGOTTEN, seen_as=_SESSIONS)
 
 
 # Runs a server's command; its arguments begin with pairs: a variable, and the variable that has its secret.

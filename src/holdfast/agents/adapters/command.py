@@ -65,7 +65,8 @@ class Declared(_Plain):
     def __init__(self, declared: DeclaredAgent) -> None:
         self._declared = declared
         self.name = declared.name
-        cost = "reported" if "spent.usd" in declared.events else "estimated" if _reports_tokens(declared) else ""
+        reports_tokens = not {"spent.tokens_in", "spent.tokens_out"}.isdisjoint(declared.events)
+        cost = "reported" if "spent.usd" in declared.events else "estimated" if reports_tokens else ""
         self.can = Can(resume=bool(declared.resume), cost=cost)
         self.resumes = self.can.resume
 
@@ -124,10 +125,6 @@ class Scripted(_Plain):
             stdin=work.definition.script or "",
             uses_model=False,
         )
-
-
-def _reports_tokens(declared: DeclaredAgent) -> bool:
-    return not {"spent.tokens_in", "spent.tokens_out"}.isdisjoint(declared.events)
 
 
 def _filled(part: str, given: dict[str, str]) -> str:

@@ -85,7 +85,7 @@ class Mini(Cli):
 
     def version(self, wait_s: float = VERSION_S_MAX) -> str:
         """It has no option for that, but prints it first."""
-        from holdfast.agents.common.asking import first_line
+        from holdfast.agents.common.program_output import first_line
 
         found = self.find()
         line = "" if found is None else first_line([found, "--help"], wait_s)

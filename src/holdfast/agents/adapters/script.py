@@ -37,9 +37,8 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from holdfast.processes.leaving import leave
+from holdfast.processes.quick_exit import leave
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import COMMON_FILE, COMMON_FOLDER
 
 TURNS = ("write", "append", "delete", "run", "spawn")
 OTHERS = (
@@ -55,7 +54,8 @@ _WHILE = re.compile(r"while (\S+):\s*")
 def main() -> int:
     """Runs the script, without the steps up to the last completed turn."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
-    steps = _steps(sys.stdin.read(), _attempt_number())
+    attempt = os.environ.get("HOLDFAST_ATTEMPT", "").rpartition(".")[2]
+    steps = _steps(sys.stdin.read(), int(attempt) if attempt.isdigit() else 1)
     turns = [place for place, line in enumerate(steps) if _verb(line) in TURNS]
     done = int(os.environ.get("HOLDFAST_TURN", "0"))
     if done:
@@ -99,11 +99,6 @@ def unknown_step(text: str) -> str:
     return next((verb for verb in verbs if verb not in (*TURNS, *OTHERS)), "")
 
 
-def _attempt_number() -> int:
-    number = os.environ.get("HOLDFAST_ATTEMPT", "").rpartition(".")[2]
-    return int(number) if number.isdigit() else 1
-
-
 def _verb(line: str) -> str:
     return _WHILE.sub("", _ONCE.sub("", line)).partition(" ")[0]
 
@@ -126,22 +121,18 @@ def _turn(verb: str, rest: str, call: str) -> None:
         ok, output = ended.returncode == 0, (ended.stdout + ended.stderr).decode(errors="replace")
     elif verb == "spawn":
         subprocess.Popen(["sh", "-c", rest], stdin=subprocess.DEVNULL, close_fds=False)
+    elif verb == "delete":
+        disk.unlink(Path(name), missing_ok=True)
     else:
-        _change(verb, Path(name), data)
+        path = Path(name)
+        disk.mkdir(path.absolute().parent, disk.COMMON_FOLDER)
+        before = path.read_bytes() if verb == "append" and path.exists() else b""
+        disk.replace(path, before + data, disk.COMMON_FILE)
     # Drops a signal that was sent before this turn.
     signal.sigtimedwait({signal.SIGCONT}, 0)
     _tell(ToolEnded(call, ok, output))
     if "HOLDFAST_ATTEMPT" in os.environ:
         signal.sigtimedwait({signal.SIGCONT}, BARRIER_S_MAX)
-
-
-def _change(verb: str, path: Path, data: bytes) -> None:
-    if verb == "delete":
-        disk.unlink(path, missing_ok=True)
-        return
-    disk.mkdir(path.absolute().parent, COMMON_FOLDER)
-    before = path.read_bytes() if verb == "append" and path.exists() else b""
-    disk.replace(path, before + data, COMMON_FILE)
 
 
 def _other(verb: str, rest: str) -> int | None:

@@ -95,7 +95,7 @@ class Cli(ABC):
         return shutil.which(self.program)
 
     def version(self, wait_s: float = VERSION_S_MAX) -> str:
-        from holdfast.agents.common.asking import first_line
+        from holdfast.agents.common.program_output import first_line
 
         found = self.find()
         return "" if found is None else first_line([found, "--version"], wait_s)

@@ -84,7 +84,7 @@ def with_settings(launch: Launch, settings: DeclaredAgent) -> Launch:
 
 
 def handed(settings: Iterable[DeclaredAgent], environ: Mapping[str, str]) -> dict[str, str]:
-    """What a runner needs in its environment for the variables that the settings give to agents."""
+    """The variables that a runner needs for those that the settings give to agents."""
     return {_handed_name(each, name): value for each in settings for name, value in resolved(each, environ).items()}
 
 

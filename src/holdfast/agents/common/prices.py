@@ -133,7 +133,10 @@ def override(prices: Mapping[str, Price]) -> None:
 def price(model: str, own: Mapping[str, Price] | None = None) -> Price | None:
     """The settings' price for the longest name that the model's begins with, else the listed one, else None."""
     ours = _OWN if own is None else own
-    names = _names(model)
+    # The name as it is, and without the prefix of the provider.
+    last = model.rpartition("/")[2]
+    bare = last.lower().rpartition("anthropic.")[2]
+    names = (model, last, bare.replace(".", "-") if bare.startswith("claude") else bare)
     if fitting := max((known for known in ours if any(name.startswith(known) for name in names)), key=len, default=""):
         return ours[fitting]
     listed = (known for known in PRICES if any(_is_dated(name, known) for name in names))
@@ -141,19 +144,12 @@ def price(model: str, own: Mapping[str, Price] | None = None) -> Price | None:
     return PRICES[fitting] if fitting else None
 
 
-def _names(model: str) -> tuple[str, ...]:
-    """The name as it is, and without the prefix of the provider."""
-    last = model.rpartition("/")[2]
-    bare = last.lower().rpartition("anthropic.")[2]
-    return model, last, bare.replace(".", "-") if bare.startswith("claude") else bare
-
-
 def _is_dated(name: str, known: str) -> bool:
     return name.startswith(known) and _DATED.fullmatch(name, len(known)) is not None
 
 
 def usd(model: str, tokens_in: int, tokens_out: int, *, read: int = 0, written: int = 0) -> float:
-    """What these tokens cost, or 0 where the model is unknown. `read`, `written`: those of `tokens_in` that were read
+    """The cost of these tokens; 0 where the model is unknown. `read`, `written`: those of `tokens_in` that were read
     from the cache or written to it."""
     found = price(model)
     if found is None:

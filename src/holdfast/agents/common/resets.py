@@ -31,13 +31,10 @@ def until(text: str, now: float) -> float:
     if found := re.search(_FIELD, text):
         return now + float(found[1])
     if found := re.search(_LENGTH, text):
-        return now + _seconds(found[1])
+        parts = ((float(number), unit.lower()) for number, unit in re.findall(_NUMBER, found[1], re.IGNORECASE))
+        seconds = (each * (0.001 if unit.startswith(("ms", "milli")) else _UNITS[unit[0]]) for each, unit in parts)
+        return now + sum(seconds)
     return _moment(text, now)
-
-
-def _seconds(text: str) -> float:
-    parts = ((float(number), unit.lower()) for number, unit in re.findall(_NUMBER, text, re.IGNORECASE))
-    return sum(number * (0.001 if unit.startswith(("ms", "milli")) else _UNITS[unit[0]]) for number, unit in parts)
 
 
 def _moment(text: str, now: float) -> float:

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.agents.common.json_fields import NUMBER_MAX
 from holdfast.domain import agent_events as events
+from holdfast.domain.attempt_records import TURN, TurnEvent, TurnState
 from holdfast.domain.spend import Spend
-from holdfast.domain.turn import TURN, TurnEvent, TurnState
 from holdfast.storage.records.redact import without_secrets
 
 TEXT_CHARS_MAX = 16_384
@@ -54,7 +54,7 @@ class Conversation:
 
     @property
     def pending(self) -> Spend:
-        """What was spent since the last turn."""
+        """The spending since the last turn."""
         return Spend(sum((each.usd for each in self.spends), 0.0), sum(map(_tokens, self.spends)))
 
     def apply(self, event: events.AgentEvent) -> bool:

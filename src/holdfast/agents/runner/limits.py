@@ -10,6 +10,7 @@ from holdfast.agents.runner.conversation import Conversation
 from holdfast.clock import Awake, gap_of, monotonic
 from holdfast.domain.attempt_records import AttemptLimits, Ending
 from holdfast.domain.spend import Spend
+from holdfast.domain.wording import plural
 
 # An agent that sent its final event and does not exit is ended after this long, and the event counts.
 LINGER_S_MAX = 30.0
@@ -103,15 +104,15 @@ class LimitWatch:
         self._call = call
         most = self._limits.same_calls_max
         if most is not None and self._same_calls > most:
-            detail = f"The agent was ended: it called {call[0]} with the same input more than {most} times in a row."
-            return Stop(Ending.CIRCUIT_OPEN, detail, "same_calls")
+            detail = f"it called {call[0]} with the same input more than {plural(most, 'time')} in a row."
+            return Stop(Ending.CIRCUIT_OPEN, f"The agent was ended: {detail}", "same_calls")
         return None
 
     def turn(self, changed: bool) -> Stop | None:
         self._idle_turns = 0 if changed else self._idle_turns + 1
         most = self._limits.idle_turns_max
         if most is not None and self._idle_turns > most:
-            detail = f"The agent was ended: more than {most} turns in a row changed no file."
+            detail = f"The agent was ended: more than {plural(most, 'turn')} in a row changed no file."
             return Stop(Ending.CIRCUIT_OPEN, detail, "idle_turns")
         return None
 

@@ -1,7 +1,7 @@
 """The files for one start of an agent: written before it; those with secrets are removed after it.
 
 While a file has a secret in it, a mark in the data root says so: a killed runner leaves the mark behind, and the next
-run removes what is left (engine/leftovers.py).
+run removes what is left (engine/earlier_starts.py).
 """
 
 from __future__ import annotations

@@ -37,14 +37,13 @@ from holdfast.agents.runner.private_files import remove_secrets, write_files
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
-from holdfast.domain.attempt_records import Ending, Exit, Order
+from holdfast.domain.attempt_records import Ending, Exit, Order, TurnEvent, TurnState
 from holdfast.domain.spend import Spend
-from holdfast.domain.turn import TurnEvent, TurnState
 from holdfast.errors import HoldfastError, SandboxFailed, SnapshotTooLarge
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import sandbox, starts
-from holdfast.processes.leaving import leave
+from holdfast.processes.quick_exit import leave
 from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder, blobs
@@ -75,7 +74,8 @@ class Runner:
     # -- the whole start ----------------------------------------------------------------------------------------------
 
     def run(self) -> Exit:
-        self._catch_signals()
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         try:
             self._begin()
             self._watch_child()
@@ -114,10 +114,6 @@ class Runner:
         reached = self._resources.found or self._resources.reached()
         self._verdict = start_outcome.failed(self._order, failure, reached, has_begun=self._child is not None)
 
-    def _catch_signals(self) -> None:
-        signal.signal(signal.SIGTERM, self._on_term)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-
     _is_asked_to_stop = _is_watching = False
 
     def _on_term(self, number: int, frame: object) -> None:
@@ -146,7 +142,7 @@ class Runner:
                     self._answer_hooks(child)
 
     def _pause_s(self) -> float:
-        """How long to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
+        """Seconds to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
         is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
         return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(self._watch.now()))
 

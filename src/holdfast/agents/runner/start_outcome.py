@@ -73,7 +73,7 @@ def cannot(finished: Finished) -> Stop | None:
 
 
 def lost(order: Order, files: Attempt) -> str:
-    """What an agent has deleted and could not continue without, as a sentence; empty where all is there."""
+    """Names what an agent has deleted and could not continue without; empty where all is there."""
     if not Path(order.worktree).is_dir():
         return f"The agent's worktree {order.worktree} was deleted. Its turns are kept as snapshots."
     if not files.start(order.start).exists():
@@ -82,7 +82,7 @@ def lost(order: Order, files: Attempt) -> str:
 
 
 def judge(verdict: Stop | None, talk: Conversation, code: int | None, *, is_wrapped: bool) -> Stop:
-    """How the start ended. What the agent says counts only where its process ended as it should.
+    """Decides how the start ended. What the agent says counts only where its process ended as it should.
 
     `is_wrapped`: its code comes through another process, which reports a signal as a shell does.
     """

@@ -13,12 +13,9 @@ import msgspec
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
-from holdfast.storage.files.modes import COMMON_FILE
 
 if TYPE_CHECKING:
-    from holdfast.backlog.folder import Backlog
     from holdfast.checks.check import CheckReport, Section
-    from holdfast.checks.repair import Repaired
     from holdfast.layout import Layout
     from holdfast.storage.audit.key import AuditKey
 
@@ -57,7 +54,11 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     layout = _layout(ctx, writing=with_repair)
     repo = find_app(ctx).repo
     backlog = Backlog(layout.backlog)
-    repaired = _repair(ctx, layout, backlog) if with_repair else None
+    repaired = None
+    if with_repair:
+        from holdfast.checks.repair import repair
+
+        repaired = repair(layout, backlog, repo=repo, say=_say, key_path=find_app(ctx).audit_key)
     progress = _show_progress if sys.stderr.isatty() else None
     report = run_check(layout, backlog, _key(ctx, layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
@@ -65,7 +66,9 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     if as_json:
         print_json({**msgspec.to_builtins(report), **({"repaired": repaired} if repaired else {})})
     else:
-        _print_repaired(repaired)
+        for title, items in msgspec.structs.asdict(repaired).items() if repaired is not None else ():
+            for item in items:
+                click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
         _print_report(report)
     if not report.sound:
         sys.exit(UNSOUND)
@@ -88,9 +91,9 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     """
     from holdfast.checks.repair import holding
     from holdfast.storage.audit import seals
+    from holdfast.storage.audit.days import day_files
     from holdfast.storage.audit.from_journal import complete
     from holdfast.storage.audit.key import load_key
-    from holdfast.storage.audit.verify import day_files
 
     layout = _layout(ctx, writing=True)
     if not day_files(layout.audit):
@@ -104,9 +107,9 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
         return
-    records = sum(day.records for day in made.days)
+    counted = f"{plural(sum(day.records for day in made.days), 'record')} of {plural(len(made.days), 'day')}"
     click.echo(f"{seals.seals_folder(layout.audit) / made.file}")
-    click.echo(f"{records} records of {len(made.days)} days, sealed at {made.sealed_at}. Root: {made.root}")
+    click.echo(f"{counted}, sealed at {made.sealed_at}. Root: {made.root}")
 
 
 @click.command(short_help="Prove one audit record, or check such a proof.")
@@ -153,7 +156,7 @@ def _write_proof(layout: Layout, day: str, seq: int, out: Path | None) -> None:
     if out is None:
         click.echo(plain_json(proof.document().decode()), nl=False)
     else:
-        disk.create(out.absolute(), proof.document(), COMMON_FILE)
+        disk.create(out.absolute(), proof.document(), disk.COMMON_FILE)
         click.echo(f"{out}: record {seq} of {proof.day.file}, against the root {proof.root}")
 
 
@@ -195,13 +198,7 @@ def _key(ctx: click.Context, layout: Layout) -> AuditKey | None:
         return None
 
 
-# -- repairing and printing -------------------------------------------------------------------------------------------
-
-
-def _repair(ctx: click.Context, layout: Layout, backlog: Backlog) -> Repaired:
-    from holdfast.checks.repair import repair
-
-    return repair(layout, backlog, repo=find_app(ctx).repo, say=_say, key_path=find_app(ctx).audit_key)
+# -- printing ---------------------------------------------------------------------------------------------------------
 
 
 def _say(line: str) -> None:
@@ -209,15 +206,7 @@ def _say(line: str) -> None:
 
 
 def _show_progress(entries: int) -> None:
-    click.echo(f"\r\033[K{entries:,} entries of the journal read …", err=True, nl=False)
-
-
-def _print_repaired(repaired: Repaired | None) -> None:
-    if repaired is None:
-        return
-    for title, items in msgspec.structs.asdict(repaired).items():
-        for item in items:
-            click.echo(plain(f"{title.replace('_', ' ')}: {item}"))
+    click.echo(f"\r\033[K{plural(entries, 'entry', 'entries')} of the journal read …", err=True, nl=False)
 
 
 def _print_report(report: CheckReport) -> None:
@@ -234,7 +223,7 @@ def _answer(report: CheckReport) -> str:
     findings = sum(len(section.findings) for section in report.sections)
     pending = sum(len(section.pending) for section in report.sections)
     if not report.sound:
-        return f"Not sound: {findings} finding{'s' if findings > 1 else ''}."
+        return f"Not sound: {plural(findings, 'finding')}."
     if report.pending:
         return f"Sound; the next start has {plural(pending, 'thing')} to finish, told above as pending."
     return "Sound."

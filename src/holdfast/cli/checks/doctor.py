@@ -120,7 +120,7 @@ def _parts(app: App) -> Iterator[Part]:
 
 
 def _sandbox_part(app: App) -> Part:
-    """What keeps agents in, and what being root means for that."""
+    """The sandbox of agents, and what being root means for it."""
     from holdfast.checks.doctor import Finding, Part
     from holdfast.processes import sandbox
 
@@ -150,7 +150,7 @@ def _chain_part(app: App) -> Part:
 
 
 def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
-    """What the journal's state is held against; nothing where it cannot be read, which the chain's part has said."""
+    """The parts that need the journal's state; none where it cannot be read, which the chain's part has said."""
     from holdfast.checks import doctor as health
     from holdfast.storage.journal.lock import live_owner
 

@@ -81,7 +81,8 @@ def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: b
         if count > SHOWN_MAX:
             click.echo(f"{'':10}  and {count - SHOWN_MAX} more of the kind: {kind}")
     if runs:
-        click.echo(f"{_space(saved)}  {_runs(runs)}, compressed into the journal's archive")
+        what = f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}"
+        click.echo(f"{_space(saved)}  {what}, compressed into the journal's archive")
     if not found and not runs:
         click.echo("There is nothing to remove.")
         return
@@ -93,10 +94,6 @@ def _space(size: int) -> str:
     from holdfast.domain.wording import size as in_words
 
     return f"{in_words(size):>10}" if size else " " * 10
-
-
-def _runs(runs: list[str]) -> str:
-    return f"run {runs[0]}" if len(runs) == 1 else f"{len(runs)} runs, {runs[0]} to {runs[-1]}"
 
 
 def _print_notice(line: str) -> None:

@@ -61,4 +61,4 @@ def _output(each: dict[str, Any]) -> Iterator[str]:
         return
     yield from (f"  {line[:INPUT_CHARS_MAX]}" for line in found[:OUTPUT_LINES_MAX])
     if len(found) > OUTPUT_LINES_MAX:
-        yield f"  … {len(found) - OUTPUT_LINES_MAX} more lines"
+        yield f"  … {plural(len(found) - OUTPUT_LINES_MAX, 'more line')}"

@@ -88,7 +88,7 @@ class FullScreen:
         self._write(text)
 
     def keys(self, wait_s: float) -> list[str]:
-        """What was typed: names such as `up`, and other characters as they are. Empty when the time is over."""
+        """Returns the typed keys: names such as `up`, and other characters as they are. Empty when the time is over."""
         ready, _, _ = select.select([self._in, self._woken], [], [], max(0.0, wait_s))
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
@@ -162,7 +162,7 @@ def parse_keys(text: str) -> Iterator[str]:
 
 
 def _sequence_length(text: str, at: int) -> int:
-    """Of one key: a character, or an escape sequence with its parameters up to its last letter."""
+    """The length of one key: a character, or an escape sequence with its parameters up to its last letter."""
     if text[at] != "\x1b" or at + 1 == len(text) or text[at + 1] not in "[O":
         return 1
     end = at + 2

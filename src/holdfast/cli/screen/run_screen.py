@@ -20,7 +20,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from holdfast.cli.screen.live import counted, reasons_to_wait, summary
+from holdfast.cli.screen.run_summary import counted, reasons_to_wait, summary
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
@@ -42,7 +42,7 @@ _WAITING = {TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS, T
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be seen, as of one moment."""
+    """The facts on the screen, as of one moment."""
 
     states: Counter[str] = Counter()
     turns: int = 0
@@ -85,7 +85,7 @@ class Screen:
         is_fresh = now - self._framed_at < LOOK_S
         at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
         changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
-        if is_fresh and not changed and loop.finishing == self._frame.finishing and not loop.stopping:
+        if is_fresh and not changed and loop.landing == self._frame.finishing and not loop.stopping:
             return
         self._framed_at = now
         self._files_of = loop
@@ -110,11 +110,13 @@ class Screen:
             yield Segment.line()
 
     def _lines(self, width: int, height: int) -> list[Text]:
-        """As many lines as the terminal has room for: first who works, then what happened, then what waits."""
+        """The lines for which the terminal has room: first the agents at work, then what happened, then what waits."""
         frame, agents = self._frame, self._read_agents()
-        head = [self._totals()]
+        # What is cut on a narrow terminal comes last.
+        parts = [clock(wall() - self._began), plural(frame.turns, "turn"), money(frame.usd), counted(frame.states)]
+        head = [Text.assemble(("holdfast ", "bold"), "  ".join(parts))]
         if frame.finishing:
-            head.append(_labelled("verifying and landing", frame.finishing, "cyan"))
+            head.append(Text.assemble(("verifying and landing: ", "cyan"), plain(frame.finishing)))
         if frame.stopping:
             head.append(Text("stopping", "yellow"))
         room = height - len(head)
@@ -123,13 +125,10 @@ class Screen:
         room -= len(rows)
         notes = notes[max(0, len(notes) - max(0, room - min(2, len(frame.waits)))) :]
         room -= len(notes)
-        return [*head, *rows, *_waits(frame, room), *(Text(plain(note), "dim") for note in notes)]
-
-    def _totals(self) -> Text:
-        frame = self._frame
-        # What is cut on a narrow terminal comes last.
-        parts = [clock(wall() - self._began), plural(frame.turns, "turn"), money(frame.usd), counted(frame.states)]
-        return Text.assemble(("holdfast ", "bold"), "  ".join(parts))
+        waits = [Text.assemble(("waits  ", "yellow"), plain(f"{name}: {why}")) for name, why in frame.waits]
+        if frame.waits_more:
+            waits.append(Text(f"       and {frame.waits_more} more"))
+        return [*head, *rows, *waits[: max(0, room)], *(Text(plain(note), "dim") for note in notes)]
 
     def _read_agents(self) -> list[AtWork]:
         loop, now = self._files_of, monotonic()
@@ -152,22 +151,11 @@ def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
         turns=run.turns,
         usd=run.usd,
         at_work=at_work,
-        finishing=loop.finishing,
+        finishing=loop.landing,
         stopping=loop.stopping,
         waits=tuple(waits[:WAITS_SHOWN]),
         waits_more=max(0, len(waits) - WAITS_SHOWN),
     )
-
-
-def _labelled(label: str, text: str, style: str) -> Text:
-    return Text.assemble((f"{label}: ", style), plain(text))
-
-
-def _waits(frame: Frame, room: int) -> list[Text]:
-    lines = [Text.assemble(("waits  ", "yellow"), plain(f"{name}: {why}")) for name, why in frame.waits]
-    if frame.waits_more:
-        lines.append(Text(f"       and {frame.waits_more} more"))
-    return lines[: max(0, room)]
 
 
 def _table(agents: list[AtWork], width: int, room: int) -> list[Text]:

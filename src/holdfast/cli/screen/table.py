@@ -40,7 +40,7 @@ def terminal_width() -> int:
 
 
 def cell_width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """The number of columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -97,6 +98,16 @@ class Printer:
         if now - self._flushed_at >= FLUSH_AFTER_S:
             sys.stdout.flush()
             self._flushed_at = now
+
+
+def wait_for_reader(wait_s: float) -> bool:
+    """Flushes standard output and waits; False at once when nobody reads it any more."""
+    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        reader = select.poll()
+        reader.register(sys.stdout.fileno(), 0)
+        return not reader.poll(int(wait_s * 1000))
+    return False
 
 
 @contextlib.contextmanager

@@ -16,8 +16,8 @@ import click
 
 from holdfast.cli.screen import agent_output
 from holdfast.cli.screen.fullscreen import FullScreen, Line
+from holdfast.cli.screen.picture import SETTLED, Looking, Picture, heading
 from holdfast.cli.screen.table import cell_width, cut, pad, wrapped
-from holdfast.cli.watch import SETTLED, Looking, Picture, heading
 from holdfast.clock import wall
 from holdfast.domain.wording import money, plain
 from holdfast.errors import HoldfastError
@@ -201,7 +201,8 @@ class Watcher:
 
     def _list(self, columns: int, rows: int) -> list[Line]:
         picture = self._picture
-        self._keep_selected()
+        if self._selected not in picture.rows:
+            self._selected = next(iter(picture.rows), "")
         who, counts = heading(picture, wall())
         head = f"holdfast watch  {plain(self._app.repo.name)}"
         lines = [(pad(cut(f"{head}  {plain(who)}", columns), columns), "bold"), (cut(counts, columns), "")]
@@ -224,10 +225,6 @@ class Watcher:
         more = f" {len(ids) - len(shown)} more " if len(shown) < len(ids) else ""
         lines.append((("─" * max(0, columns - len(more)) + more), "dim"))
         return [*lines, *self._details(columns, detail_rows)]
-
-    def _keep_selected(self) -> None:
-        if self._selected not in self._picture.rows:
-            self._selected = next(iter(self._picture.rows), "")
 
     def _details(self, columns: int, rows: int) -> list[Line]:
         """The selected task: what it is, why it stands so, what to type, and the end of its agent's output."""

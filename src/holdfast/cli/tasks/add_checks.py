@@ -1,4 +1,4 @@
-"""What `add` and `edit` refuse or warn of beyond the rules of a task's file, and what they say when it is written."""
+"""Refusals and warnings of `add` and `edit` beyond the rules of a task's file, and their words when it is written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def warn_without_gates(app: App, made: Sequence[Definition]) -> None:
 
 
 def print_added(app: App, added: Sequence[FoundFile]) -> None:
-    """To a person what there is now and what to type; to a program the paths alone, a line for each."""
+    """Prints for a person what there is now and what to type; for a program the paths alone, a line for each."""
     if not sys.stdout.isatty():
         for each in added:
             click.echo(str(each.path))
@@ -77,7 +77,7 @@ def print_added(app: App, added: Sequence[FoundFile]) -> None:
 
 
 def print_edited(task: str, path: Path | None) -> None:
-    """As `print_added`."""
+    """Prints a sentence for a person and the path alone for a program."""
     if path is None:
         click.echo("Nothing was changed.")
     else:

@@ -143,7 +143,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
 
 def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str, ...], str | None]:
     """The files that were given, or the goal. What could be a mistyped file is refused rather than made a goal."""
-    words = [each for each in given if not _is_task_file(each)]
+    words = [each for each in given if each != "-" and not (each.endswith(_ENDINGS) and os.path.exists(each))]
     if not words:
         return given, goal
     for word in words:
@@ -158,10 +158,6 @@ def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str,
     if goal is not None:
         raise InputError(detail="the goal is given twice, by itself and with --goal")
     return (), words[0]
-
-
-def _is_task_file(given: str) -> bool:
-    return given == "-" or (given.endswith(_ENDINGS) and os.path.exists(given))
 
 
 def add_goal(app: App, goal: str) -> str:
@@ -234,7 +230,7 @@ def _judged_text(overview: Overview, text: bytes, found: FoundFile, place: str) 
 
 
 def _overview_for_writing(app: App) -> Overview:
-    """As `read_overview`, before a file is written: only in the data root of this repository."""
+    """Reads the overview before a file is written, and refuses the data root of another repository."""
     app.expect_initialised()
     app.expect_own()
     return read_overview(app)
@@ -278,7 +274,7 @@ def _given(options: Mapping[str, Any], *, keep_empty: bool = False) -> dict[str,
 
 
 def _context(texts: list[str]) -> dict[str, Any]:
-    """What is said as KEY=VALUE, where the value is text whatever it looks like, or as a mapping in JSON."""
+    """Reads KEY=VALUE, where the value is text whatever it looks like, or a mapping in JSON."""
     context: dict[str, Any] = {}
     for text in texts:
         key, is_pair, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What a person decides: `cancel`, `retry`, `resolve`, `approve`, `reject`, `resume`, `promote`, `undo`, `fork`,
+"""Decisions of a person: `cancel`, `retry`, `resolve`, `approve`, `reject`, `resume`, `promote`, `undo`, `fork`,
 `reassign`.
 
 While `holdfast run` works, it is asked and does it; otherwise each is a short run of its own, under the lock.

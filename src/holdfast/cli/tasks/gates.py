@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -42,7 +42,9 @@ def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
         raise _never(ctx, task, known)
     blobs = Blobs(view.layout.cas)
     if as_json:
-        print_json(_facts(known.id, attempt, verdict, blobs, full))
+        named = {name: getattr(verdict, name) for name in ("passed", "kind", "detail", "merged", "target", "files")}
+        facts = [gate_results.facts(each, _output(blobs, each, full)) for each in verdict.results]
+        print_json({"task": known.id, "attempt": attempt, **named, "gates": msgspec.to_builtins(facts)})
     else:
         _print_verdict(attempt, verdict, blobs, full)
 
@@ -65,12 +67,6 @@ def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
     state = known.state if known is not None else rows[task].state if task in rows else None
     name = known.id if known is not None else task
     return NeverJudged(task=task, name=name, state=state) if state is not None else unknown(task, rows)
-
-
-def _facts(task: str, attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> dict[str, Any]:
-    named = {name: getattr(verdict, name) for name in ("passed", "kind", "detail", "merged", "target", "files")}
-    results = [msgspec.to_builtins(gate_results.facts(each, _output(blobs, each, full))) for each in verdict.results]
-    return {"task": task, "attempt": attempt, **named, "gates": results}
 
 
 def _print_verdict(attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -94,7 +94,9 @@ def list_tasks(
         shown = rows if every or states else [row for row in rows if row.state not in _ENDED or row.lost]
         _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
         if len(shown) < len(rows):
-            click.echo(_folded_away(row for row in rows if row.state in _ENDED and not row.lost))
+            hidden = Counter(f"{row.state}" for row in rows if row.state in _ENDED and not row.lost)
+            words = ", ".join(f"{count} {state}" for state, count in hidden.items())
+            click.echo(f"{words}: `holdfast list --all` shows {'it' if hidden.total() == 1 else 'them'}.")
     print_problems(overview.view.layout, overview.problems)
 
 
@@ -103,8 +105,7 @@ def list_tasks(
 
 def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
     if rows:
-        notes = [plain("; ".join([*row.waits, *filter(None, (row.reason, _asks(row), _lost(row)))])) for row in rows]
-        print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
+        print_table(_COLUMNS, [_cells(row) for row in rows], notes=[_note(row) for row in rows], drop=_DROPPED)
         if sys.stdout.isatty() and any(row.state in _DECIDED or row.parked for row in rows):
             echo_wrapped("", "`holdfast status` says what to type for those that wait for you.")
     elif is_empty:
@@ -113,18 +114,10 @@ def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
         click.echo("No task fits.")
 
 
-def _asks(row: Row) -> str:
-    return "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
-
-
-def _lost(row: Row) -> str:
-    return f"{row.lost}: {row.next_step}" if row.lost else ""
-
-
-def _folded_away(rows: Iterable[Row]) -> str:
-    counted = Counter(f"{row.state}" for row in rows)
-    told = ", ".join(f"{count} {state}" for state, count in counted.items())
-    return f"{told}: `holdfast list --all` shows {'it' if sum(counted.values()) == 1 else 'them'}."
+def _note(row: Row) -> str:
+    asks = "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
+    lost = f"{row.lost}: {row.next_step}" if row.lost else ""
+    return plain("; ".join([*row.waits, *filter(None, (row.reason, asks, lost))]))
 
 
 def _cells(row: Row) -> list[str]:

@@ -48,7 +48,7 @@ def _prompt(app: App, name: str) -> str:
     from holdfast.agents.registry import agents
     from holdfast.domain.claims import claimed
     from holdfast.domain.routing import choose
-    from holdfast.engine.start_inputs import StartInputs, plan_start
+    from holdfast.engine.start import StartInputs, plan_start
     from holdfast.storage.records.blobs import Blobs
     from holdfast.views.diffs import Diffs
     from holdfast.worktrees import merges

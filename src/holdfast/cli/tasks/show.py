@@ -40,15 +40,20 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
     row, known = overview.rows.get(task), overview.view.state.tasks.get(task)
     for label, text in _lines(row, known, facts):
         echo_wrapped(f"  {label:{_LABEL}} ", plain(text))
-    if words := _text(overview, task):
-        click.echo("\n" + plain_lines(words.rstrip("\n")))
+    if task in overview.files:
+        from holdfast.backlog.yaml_blocks import without_blocks
+
+        # The definition in its author's own words, with the comments, and without what Holdfast wrote below.
+        words = without_blocks(overview.view.backlog.read(task)[1]).decode(errors="replace")
+        if words:
+            click.echo("\n" + plain_lines(words.rstrip("\n")))
 
 
 # -- for programs -----------------------------------------------------------------------------------------------------
 
 
 def _facts(overview: Overview, name: str) -> dict[str, Any]:
-    """What is known of a task, by name; what its state does not have is left out."""
+    """The facts of a task, by name, without those that its state does not have."""
     from holdfast.landing.gate_results import output_of_task
     from holdfast.storage.records.blobs import Blobs
     from holdfast.views.costs import cost_of_attempts
@@ -73,15 +78,6 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
     return facts
 
 
-def _text(overview: Overview, name: str) -> str:
-    """The definition in its author's own words, with the comments, and without what Holdfast wrote below."""
-    if name not in overview.files:
-        return ""
-    from holdfast.backlog.yaml_blocks import without_blocks
-
-    return without_blocks(overview.view.backlog.read(name)[1]).decode(errors="replace")
-
-
 # -- for people -------------------------------------------------------------------------------------------------------
 
 Lines = Iterator[tuple[str, str]]
@@ -99,7 +95,13 @@ def _lines(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Lines:
             yield "next", row.next_step
     if task is not None:
         yield from _work(task, facts)
-    yield from _asked(facts["definition"], facts.get("next"))
+    choice: Choice | None = facts.get("next")
+    if choice is not None:
+        model = f", model {choice.model}" if choice.model else ""
+        yield "goes to", f"{choice.agent}{model} ({choice.why})" if choice.why else f"{choice.agent}{model}"
+    made: Definition | None = facts["definition"]
+    if made is not None and made.depends_on:
+        yield "needs", ", ".join(made.depends_on)
     for path in facts["files"]:
         yield "file", path
 
@@ -149,11 +151,3 @@ def _work(task: Task, facts: dict[str, Any]) -> Lines:
     yield "added", moment(task.added_at)
     if task.changed_at != task.added_at:
         yield "changed", moment(task.changed_at)
-
-
-def _asked(made: Definition | None, choice: Choice | None) -> Lines:
-    if choice is not None:
-        model = f", model {choice.model}" if choice.model else ""
-        yield "goes to", f"{choice.agent}{model} ({choice.why})" if choice.why else f"{choice.agent}{model}"
-    if made is not None and made.depends_on:
-        yield "needs", ", ".join(made.depends_on)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -15,10 +15,6 @@ from holdfast.cli.screen.terminal import printing
 from holdfast.domain.wording import money, plain, plural
 from holdfast.errors import DecisionRefused
 from holdfast.views.rows import unknown
-
-if TYPE_CHECKING:
-    from holdfast.snapshots.store import Store
-    from holdfast.views.diffs import Diffs
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 _COLUMNS = ("TURN", "TOOL", "FILES", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
@@ -90,10 +86,12 @@ def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, s
 
     A turn is compared with the tree as it stood when the turn began. The output is a patch that `git apply` takes.
     """
+    from holdfast.views.diffs import Diffs
+
     if turn is None and to_turn is not None:
         raise click.UsageError("--to goes with --turn: from the end of which turn?")
     attempt = _attempt(ctx, name)
-    diffs = _diffs(attempt)
+    diffs = Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id, attempt.app.reader())
     if turn is None:
         old, new = diffs.whole()
     else:
@@ -130,11 +128,12 @@ def snapshots() -> None:
 @click.pass_context
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
-    from holdfast.engine.attempt_commits import snapshots_of
+    from holdfast.engine.earlier_starts import snapshots_of
     from holdfast.snapshots.snapshots import reference
+    from holdfast.snapshots.store import Store
 
     attempt = _attempt(ctx, name)
-    found = snapshots_of(_store(attempt), attempt.id)
+    found = snapshots_of(Store.of(attempt.app.layout.snapshots, attempt.app.repo), attempt.id)
     rows = [{"name": each, "commit": commit, "ref": reference(attempt.id, each)} for each, commit in found.items()]
     if as_json:
         print_json({"task": attempt.task.id, "attempt": attempt.id, "snapshots": rows})
@@ -155,7 +154,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
     The folder must be new or empty. It appears whole or not at all.
     """
-    from holdfast.engine.attempt_commits import snapshot_of
+    from holdfast.engine.earlier_starts import snapshot_of
     from holdfast.snapshots.snapshots import WorktreeSnapshots
 
     attempt = _attempt(ctx, name)
@@ -173,7 +172,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
 
 def _attempt(ctx: click.Context, name: str) -> _Attempt:
-    from holdfast.engine.attempt_commits import attempt_named
+    from holdfast.engine.earlier_starts import attempt_named
 
     app = find_app(ctx)
     state = app.look().state
@@ -185,18 +184,6 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
         hint = "`holdfast run` begins with it."
         raise DecisionRefused(task=task.id, verb="looked into", reason="nobody has worked on it yet", hint=hint)
     return _Attempt(app, task, attempt)
-
-
-def _store(attempt: _Attempt) -> Store:
-    from holdfast.snapshots.store import Store
-
-    return Store.of(attempt.app.layout.snapshots, attempt.app.repo)
-
-
-def _diffs(attempt: _Attempt) -> Diffs:
-    from holdfast.views.diffs import Diffs
-
-    return Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id, attempt.app.reader())
 
 
 def _print_raw(text: bytes) -> None:

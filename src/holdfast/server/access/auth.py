@@ -62,7 +62,7 @@ class Tokens:
         self.start = secrets.token_hex(16)
 
     def key(self, role: str) -> str:
-        """What a page signs itself in with again; the same until it is revoked."""
+        """The key with which a page signs itself in again; the same until it is revoked."""
         return self._sign("key", role, str(getattr(self._secret, role)))
 
     def of_role(self, role: str) -> str:
@@ -73,7 +73,7 @@ class Tokens:
         return _signed(self.key(role), "server", url, nonce, self.start)
 
     def of_agent(self, attempt: str, claim: int) -> str:
-        """For the agent of an attempt, while it has this claim of its task."""
+        """The token of an attempt's agent, good while it has this claim of its task."""
         return f"{PREFIX}a_{attempt}.{claim}.{self._sign('agent', f'{attempt}/{claim}')}"
 
     def revoke(self, role: str) -> None:

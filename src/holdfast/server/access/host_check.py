@@ -31,7 +31,7 @@ class Guard:
             raise Problem(403, "origin_foreign", "The request comes from a page of another site. Nothing was changed.")
 
     def check_name(self, request: Request) -> None:
-        """For pages, to which a link may lead from anywhere."""
+        """Checks the host only: a link from anywhere may lead to a page."""
         if host_of(request.headers.get("host", "")) not in self._names:
             detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1, localhost or the "
             detail += "address that it listens on; other names belong into the setting `server.names`."

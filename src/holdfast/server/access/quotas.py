@@ -1,4 +1,4 @@
-"""How much one agent's token may write into the journal: what it says of its work is kept for ever.
+"""Limits on what one agent's token may write into the journal: what it says of its work is kept for ever.
 
 A bucket for each attempt: so many messages at once, then one for each PAUSE_S; and so many characters in all. It is
 kept in memory, and begins anew with the server. People and their workers have no such limit.

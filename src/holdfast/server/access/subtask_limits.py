@@ -16,6 +16,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.path_rules import is_narrower
 from holdfast.domain.spend import Caps
 from holdfast.domain.task_record import Task
+from holdfast.domain.wording import plural
 from holdfast.engine import budget
 from holdfast.server.problems import Problem
 
@@ -49,7 +50,7 @@ def fenced_in(
 
 
 def _shares(decision: DecisionContext, task: Task, own: Definition, count: int) -> dict[str, float | int]:
-    """What each may spend: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
+    """The budget of each: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
     assert decision.context is not None
     board = decision.context.board
     with board.lock:
@@ -85,5 +86,5 @@ def _expect_room(decision: DecisionContext, task: Task, count: int) -> None:
             below += len(children)
             waiting += children
     if below + count > DESCENDANTS_MAX:
-        detail = f"{top} has {below} tasks below it, and may have {DESCENDANTS_MAX:,} where agents make them."
+        detail = f"{top} has {plural(below, 'task')} below it, and may have {DESCENDANTS_MAX:,} where agents make them."
         raise Problem(403, "split_too_wide", f"{detail} Nothing was changed; do the work here, or ask a person.")

@@ -11,7 +11,7 @@ import threading
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import prometheus_client
@@ -26,10 +26,11 @@ from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
+from holdfast.engine.context import RunContext
+from holdfast.orchestrator.loop import Loop
+from holdfast.server.access.denials import Denials
+from holdfast.server.event_feed import Feed
 from holdfast.storage.journal.entry import Entry
-
-if TYPE_CHECKING:
-    from holdfast.server.api_state import Api
 
 Kind = Literal["counter", "gauge", "histogram"]
 # Each step about twice the one before: from a sync on a fast disk to the slowest gate.
@@ -114,16 +115,17 @@ NAMES = _listed(
 
 
 class Metrics:
-    """The observer behind /metrics. `take` and `appended` are called by any thread; a scrape also looks at `api`."""
+    """The observer behind /metrics. `take` and `appended` are called by any thread; a scrape also looks at what is
+    given here. `began`: when the server did."""
 
     name = "metrics"
     cursor = None
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, context: RunContext, loop: Loop, feed: Feed, denied: Denials, began: float) -> None:
         # Moments of creation are as many series again, and nobody's question.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self._api = api
+        self._context = context
         self._agents, self._models = Values(), Values()
         self._kinds = Values()
         self._under_way: dict[tuple[str, int], float] = {}
@@ -148,7 +150,7 @@ class Metrics:
         self._by_kind = {kind: self._entries.labels(kind) for kind in entries.PAYLOADS}
         for how in entries.CLOSINGS:
             self._landings.labels(how)
-        self.registry.register(_Scraped(api))
+        self.registry.register(_Scraped(context, loop, feed, denied, began))
 
     def _histogram(self, name: str) -> Histogram:
         named = NAMES[name]
@@ -160,7 +162,7 @@ class Metrics:
 
     def count_recovery(self) -> None:
         """Once recovery is over."""
-        context = self._api.context
+        context = self._context
         self._recoveries.observe(context.recovery_s)
         for outcome, count in msgspec.structs.asdict(context.recovered).items():
             self._recovered.labels(outcome).inc(count)
@@ -183,20 +185,17 @@ class Metrics:
         kind = entry.decision_type
         self._by_kind[kind].inc()
         if kind == "turn_completed":
-            self._count_turn(entry)
+            spent = entry.inputs
+            agent, model = self._spender(spent["task"])
+            self._turns.labels(agent, model).inc()
+            self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
+            self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
         elif not entry.committed:
             self._under_way[run, entry.seq] = entry.timestamp
         elif "intent" in entry.inputs:
             self._close(entry)
         elif kind in entries.MOVES:
             self._count_move(kind, entry)
-
-    def _count_turn(self, entry: Entry) -> None:
-        spent = entry.inputs
-        agent, model = self._spender(spent["task"])
-        self._turns.labels(agent, model).inc()
-        self._turn_seconds.labels(agent).observe(spent.get("seconds", 0.0))
-        self._spend(agent, model, spent.get("usd", 0.0), spent.get("tokens", 0))
 
     def _count_move(self, kind: str, entry: Entry) -> None:
         moved = entry.inputs
@@ -208,7 +207,7 @@ class Metrics:
             self._lapses.inc()
 
     def _close(self, entry: Entry) -> None:
-        """How long it took is only known of what this very server began: the rest had a crash in between."""
+        """Observes how long it took, only for what this very server began: the rest had a crash in between."""
         named = entry.inputs["intent"]
         began = self._under_way.pop((named["run"], named["seq"]), None)
         effect, closing = _CLOSED.get(entry.decision_type, ("", ""))
@@ -220,7 +219,7 @@ class Metrics:
             self._effects[effect].labels(closing).observe(max(0.0, entry.timestamp - began))
 
     def _spender(self, name: str) -> tuple[str, str]:
-        task = self._api.tasks.get(name)
+        task = self._context.ledger.state.tasks.get(name)
         if task is None:
             return OTHER, OTHER
         # What a remote worker calls itself is its own affair, and could be another name each time.
@@ -249,8 +248,9 @@ class Values:
 class _Scraped:
     """The gauges: what memory says when it is asked."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, context: RunContext, loop: Loop, feed: Feed, denied: Denials, began: float) -> None:
+        self._context, self._loop, self._feed, self._denied = context, loop, feed, denied
+        self._began = began
         self._mutex = threading.Lock()
         self._made: list[Metric] = []
         self._made_at = -FRESH_S
@@ -268,8 +268,7 @@ class _Scraped:
         yield from made
 
     def _measure(self) -> Iterator[Metric]:
-        api = self._api
-        ledger, loop = api.context.ledger, api.loop
+        ledger, loop, feed, limits = self._context.ledger, self._loop, self._feed, self._context.config.budgets
         # Copied in one step: others add tasks meanwhile.
         tasks = list(ledger.state.tasks.values())
         states = Counts(map(attrgetter("state"), tasks))
@@ -278,11 +277,11 @@ class _Scraped:
         heartbeat_s, silence_s = self._quietest(at_work)
         position, now = ledger.position, wall()
         spent = ledger.state.days.get(int(now // DAY_S), Spend())
-        budgets = {"run": api.config.budgets.usd_per_run, "day": api.config.budgets.usd_per_day}
-        yield _counter("holdfast_access_denied_total", api.denials)
-        yield _counter("holdfast_followers_dropped_total", api.feed.dropped)
+        budgets = {"run": limits.usd_per_run, "day": limits.usd_per_day}
+        yield _counter("holdfast_access_denied_total", self._denied.total)
+        yield _counter("holdfast_followers_dropped_total", feed.dropped)
         yield _gauge("holdfast_info", {(ledger.run, __version__): 1})
-        yield _gauge("holdfast_start_time_seconds", api.began)
+        yield _gauge("holdfast_start_time_seconds", self._began)
         yield _gauge("holdfast_works", float(loop.works))
         yield _gauge("holdfast_loop_time_seconds", loop.ticked_at)
         yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
@@ -300,7 +299,7 @@ class _Scraped:
         yield _gauge("holdfast_agent_heartbeat_age_seconds", heartbeat_s)
         yield _gauge("holdfast_agent_silence_seconds", silence_s)
         yield _gauge("holdfast_remote_claims", len(seen) - len(at_work))
-        yield _gauge("holdfast_followers", api.feed.followers)
+        yield _gauge("holdfast_followers", feed.followers)
         opened = Counts(entries.effect_of(each.entry.decision_type) for each in ledger.pairing.open_intents())
         yield _gauge("holdfast_open_intents", {(effect,): opened[effect] for effect in entries.EFFECTS})
         yield _gauge("holdfast_journal_sequence", position.seq)
@@ -312,8 +311,8 @@ class _Scraped:
         """The longest silence of a runner, and of an agent: a few files are looked at, as many as there are agents."""
         heartbeat_s = silence_s = 0.0
         for task in at_work:
-            files = self._api.layout.attempt_files(task.attempt)
-            heartbeat_s = max(heartbeat_s, self._api.context.silence.seconds(task.attempt))
+            files = self._context.layout.attempt_files(task.attempt)
+            heartbeat_s = max(heartbeat_s, self._context.silence.seconds(task.attempt))
             with contextlib.suppress(OSError):
                 silence_s = max(silence_s, wall() - files.output.stat().st_mtime)
         return heartbeat_s, silence_s

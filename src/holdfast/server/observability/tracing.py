@@ -123,7 +123,7 @@ class Spans:
             known.last, known.is_told = entry.timestamp, False
 
     def _claim(self, run: str, entry: Entry) -> list[Span]:
-        """Of another attempt: the one before is over, also where nothing has said so."""
+        """Begins another attempt: the one before is over, also where nothing has said so."""
         task, attempt = entry.inputs["task"], entry.inputs["attempt"]
         known = self._attempts.get(task)
         if known is not None and known.id == attempt:
@@ -147,7 +147,7 @@ class Spans:
         return self._span(run, entry, "turn", end - turn.get("seconds", 0.0), end, facts=facts)
 
     def _line(self, attempt: str, before: int, end: int) -> TurnLine | None:
-        """As the runner wrote it; None where its folder is gone."""
+        """The turn's line as the runner wrote it; None where its folder is gone."""
         with contextlib.suppress(HoldfastError, OSError, msgspec.ValidationError):
             lines = jsonl.LineLedger(self._layout.attempt_files(attempt).turns).read(before)
             found = next((line for line in lines if line.cursor == end), None)

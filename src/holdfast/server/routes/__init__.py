@@ -1,4 +1,4 @@
-"""What can be asked, a module for each kind of thing. `all_operations` is the whole list, in the order of the docs."""
+"""The operations of the API, a module for each kind of thing. `all_operations` lists them in the order of the docs."""
 
 from __future__ import annotations
 

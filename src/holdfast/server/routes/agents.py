@@ -1,4 +1,4 @@
-"""Who works now: agents that we run, and workers that hold a task through the API."""
+"""The agents at work now: those that we run, and workers that hold a task through the API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import msgspec
 
 from holdfast.decisions.context import DecisionContext, refused
-from holdfast.decisions.stop import flag
+from holdfast.decisions.stops import flag
 from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt
@@ -70,7 +70,11 @@ def list_agents(api: Api, ask: Ask) -> Agents:
 
 
 def show_agent(api: Api, ask: Ask) -> AgentRow:
-    return row_of(api, _at_work(api, ask.attempt))
+    task = api.tasks.get(ask.attempt.rpartition(".")[0])
+    if task is None or task.attempt != ask.attempt or task.state not in AT_WORK:
+        detail = f"Nobody works on {ask.attempt!r}. See /agents for those who work, /attempts/… for what was done."
+        raise Problem(404, "agent_unknown", detail)
+    return row_of(api, task)
 
 
 def rows_at_work(api: Api) -> list[AgentRow]:
@@ -129,14 +133,6 @@ def row_of(api: Api, task: Task) -> AgentRow:
     )
 
 
-def _at_work(api: Api, attempt: str) -> Task:
-    task = api.tasks.get(attempt.rpartition(".")[0])
-    if task is None or task.attempt != attempt or task.state not in AT_WORK:
-        detail = f"Nobody works on {attempt!r}. See /agents for those who work, /attempts/… for what was done."
-        raise Problem(404, "agent_unknown", detail)
-    return task
-
-
 def _context(files: Attempt) -> int:
     spent = [line for line in tail(files.events) if line.get("type") == "spent"]
     counted = spent[-1].get("tokens_in", 0) if spent else 0
@@ -178,7 +174,7 @@ def _task_of(decision: DecisionContext, attempt: str) -> Task:
 
 def known_attempt(api: Api, name: str) -> str:
     """The id of an attempt that there is, or was."""
-    from holdfast.engine.attempt_commits import attempt_named
+    from holdfast.engine.earlier_starts import attempt_named
 
     found = attempt_named(api.context.ledger.state, name)
     if found is None or found[1] != name or not name:
@@ -227,7 +223,7 @@ def sessions(api: Api, ask: Ask) -> Sessions:
 
 
 OPERATIONS = [
-    Operation("GET", "/agents", "list_agents", "Who works now.", list_agents, answer=Agents, lane="aside",
+    Operation("GET", "/agents", "list_agents", "The agents at work now.", list_agents, answer=Agents, lane="aside",
               tag="agents"),
     Operation("GET", "/agents/{attempt}", "show_agent", "One agent at work.", show_agent, answer=AgentRow, lane="aside",
               tag="agents", problems=(404,)),

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.domain.task import TaskState
-from holdfast.engine.attempt_commits import snapshots_of
+from holdfast.engine.earlier_starts import snapshots_of
 from holdfast.engine.turns import new_turns
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
@@ -216,7 +216,10 @@ def show_diff(api: Api, ask: Ask) -> Diff:
     query: DiffQuery = ask.query
     attempt = known_attempt(api, ask.attempt)
     diffs = Diffs(api.context.repo, api.layout, api.task(attempt.rpartition(".")[0]), attempt, api.context.ledger)
-    turn = query.to if query.to is not None else _last_turn(api, ask)
+    turn = query.to
+    if turn is None:
+        lines = new_turns(_files(api, ask), 0, 0)
+        turn = lines[-1][1].turn if lines else 0
     new = diffs.after(turn)
     old = diffs.after(query.from_) if query.from_ is not None else diffs.before(turn) if turn else new
     patch = diffs.beginning(old, new, PATCH_BYTES_MAX + 1, "-p", "--full-index")
@@ -224,11 +227,6 @@ def show_diff(api: Api, ask: Ask) -> Diff:
     files = [FileCount(each["path"], each["added"], each["deleted"], each.get("old_path", "")) for each in counts]
     text = patch[:PATCH_BYTES_MAX].decode(errors="backslashreplace")
     return Diff(old, new, text, len(patch) > PATCH_BYTES_MAX, files[:FILES_MAX], files_total=len(files))
-
-
-def _last_turn(api: Api, ask: Ask) -> int:
-    lines = new_turns(_files(api, ask), 0, 0)
-    return lines[-1][1].turn if lines else 0
 
 
 def list_snapshots(api: Api, ask: Ask) -> Snapshots:

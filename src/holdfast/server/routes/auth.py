@@ -20,7 +20,7 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a page signs itself in with after a restart. It is kept in memory only, and never sent to anybody."""
+    """The key with which a page signs itself in after a restart. It is kept in memory only, and never sent."""
 
     role: Role
     key: str
@@ -68,19 +68,14 @@ def revoke(api: Api) -> Any:
         api.tokens.revoke(role)
         api.logs.register(api.tokens.of_role(role))
         api.logs.register(api.tokens.key(role))
-        _rewrite_address(api)
+        # The command line finds its token there.
+        if (path := api.layout.server).exists():
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            tokens = {"token": api.tokens.of_role("operator"), "reader_token": api.tokens.of_role("reader")}
+            disk.replace(path, msgspec.json.encode({**found, **tokens}), 0o600)
         return Revoked(role, "the new token is in runtime/secret/server.json of the data root")
 
     return function
-
-
-def _rewrite_address(api: Api) -> None:
-    """The command line finds its token there."""
-    path = api.layout.server
-    if path.exists():
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        tokens = {"token": api.tokens.of_role("operator"), "reader_token": api.tokens.of_role("reader")}
-        disk.replace(path, msgspec.json.encode({**found, **tokens}), 0o600)
 
 
 def operations(api: Api) -> list[Operation]:

@@ -23,7 +23,7 @@ class Put(msgspec.Struct, frozen=True):
 
 
 def show(api: Api, ask: Ask) -> Response:
-    """As an attachment, and never as what a browser would run."""
+    """Sends a blob as an attachment, and never as something that a browser would run."""
     blobs, digest = api.context.blobs, ask.path["digest"]
     content = blobs.open_stream(digest)
     try:

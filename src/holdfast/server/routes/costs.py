@@ -1,4 +1,4 @@
-"""What work has cost: by task, agent, model and day, and where it was far from the usual."""
+"""The costs of work: by task, agent, model and day, and those far from the usual."""
 
 from __future__ import annotations
 
@@ -81,21 +81,13 @@ class Anomalies(msgspec.Struct, frozen=True):
 def costs(api: Api, ask: Ask) -> Costs:
     by = ask.query.by
     if by == "task":
-        tasks = list(api.tasks.values())
-        spent = {task.id: Spend(task.usd, task.tokens, task.turns, task.seconds) for task in tasks if _has_cost(task)}
+        tasks = [task for task in list(api.tasks.values()) if task.turns or task.usd or task.tokens]
+        spent = {task.id: Spend(task.usd, task.tokens, task.turns, task.seconds) for task in tasks}
     elif by == "day":
         spent = {day_name(day): each for day, each in _days(api).items()}
     else:
         with api.chronicle as told:
             spent = dict(told.by_agent if by == "agent" else told.by_model)
-    return _costs(by, spent)
-
-
-def _has_cost(task: object) -> bool:
-    return bool(getattr(task, "turns", 0) or getattr(task, "usd", 0.0) or getattr(task, "tokens", 0))
-
-
-def _costs(by: str, spent: Mapping[str, Spend]) -> Costs:
     total = sum(spent.values(), Spend())
     ordered = sorted(spent.items(), key=lambda each: (-each[1].usd, -each[1].tokens, each[0]))
     rows = [CostRow(key, each.usd, each.tokens, each.turns, each.seconds) for key, each in ordered[:ROWS_MAX]]
@@ -132,7 +124,7 @@ def anomalies(api: Api, ask: Ask) -> Anomalies:
 
 
 def far_from_usual(costs: Mapping[str, float], what: str) -> Iterable[tuple[str, tuple[float, float, float, str]]]:
-    """What cost more than three median deviations above the median; what cost nothing says nothing."""
+    """Yields what cost more than three median deviations above the median; what cost nothing is left out."""
     paid = {name: usd for name, usd in costs.items() if usd > 0}
     if len(paid) < SAMPLE_MIN:
         return

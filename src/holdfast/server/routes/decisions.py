@@ -1,4 +1,4 @@
-"""What a person decides about a task: the same decisions as the commands make, in the loop's thread."""
+"""Decisions of a person about a task: the same decisions as the commands make, in the loop's thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Meta
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
-from holdfast.decisions import create
+from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.mailbox import decide
 from holdfast.decisions.tasks import end_attempt
@@ -20,7 +20,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
 from holdfast.domain.task_record import Task
-from holdfast.engine.attempt_commits import attempt_named
+from holdfast.engine.earlier_starts import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.access.subtask_limits import fenced_in
 from holdfast.server.api_state import Api
@@ -59,7 +59,7 @@ class Split(NewTasks, frozen=True, forbid_unknown_fields=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What became of it; `facts` differ from decision to decision. `subtasks`: those made, or cancelled, with it."""
+    """The result; `facts` differ from decision to decision. `subtasks`: those made, or cancelled, with it."""
 
     task: TaskRow
     note: str = ""
@@ -153,7 +153,7 @@ def split(api: Api) -> Any:
         new = [given(each) for each in ask.body.tasks]
         if ask.principal.role == "agent" and not decision.has_done("task_added", 0):
             new = fenced_in(decision, task, _definition(decision, task), new)
-        names = create.create(decision, api.catalogue, new, parent=task.id)
+        names = new_tasks.create(decision, api.catalogue, new, parent=task.id)
         if not is_split:
             end_attempt(decision, task)
             decision.append([decision.moved(task, _SPLITS[task.state], Reason.REQUESTED_BY_PERSON, count)])
@@ -264,7 +264,7 @@ def undo(decision: DecisionContext, ask: Ask) -> Changed:
 
 
 def fork(decision: DecisionContext, ask: Ask) -> Changed:
-    """Of a task that has ended, the fork is a new task."""
+    """Forks a task; the fork of one that has ended is a new task."""
     body: Forked = ask.body
     task = _task_of(decision, ask.attempt)
     spare = body.id or free_id(f"{task.id}-fork", decision.tasks)

@@ -1,4 +1,4 @@
-"""Whether the server is well."""
+"""The health of the server."""
 
 from __future__ import annotations
 

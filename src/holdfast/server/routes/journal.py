@@ -86,12 +86,11 @@ def history(api: Api, ask: Ask) -> History:
             run, seq = told.added.get(task.id, ("", 0))
         after = (epoch_of(run), seq - 1) if run else None
     page = api.context.ledger.page(WantedPage(task.id), after, query.limit, end=api.feed.end)
-    return History([_history_event(run, entry) for run, entry in page.items], page.next)
-
-
-def _history_event(run: str, entry: Entry) -> Told:
-    event = event_of(run, entry)
-    return Told(**msgspec.structs.asdict(event), words=story.words(entry), plain=plain_words(entry))
+    events = [
+        Told(**msgspec.structs.asdict(event_of(run, entry)), words=story.words(entry), plain=plain_words(entry))
+        for run, entry in page.items
+    ]
+    return History(events, page.next)
 
 
 def read(api: Api, ask: Ask) -> JournalPage:

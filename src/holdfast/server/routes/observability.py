@@ -1,4 +1,4 @@
-"""Whether all goes well: heartbeats, stalls, what is held back, and the runs with their kills and recoveries."""
+"""The health of agents and runs: heartbeats, stalls, what is held back, and runs with their kills and recoveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent says: its typed events, as `holdfast attach` tells them, and the bytes that it printed."""
+"""The output of an agent: its typed events, as `holdfast attach` tells them, and the bytes that it printed."""
 
 from __future__ import annotations
 

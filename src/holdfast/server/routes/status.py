@@ -26,7 +26,7 @@ NODES_MAX = 5_000
 
 
 class ProblemRow(msgspec.Struct, frozen=True):
-    """What is wrong with a file of the backlog."""
+    """A problem of a file of the backlog."""
 
     file: str
     line: int
@@ -121,7 +121,7 @@ def status(api: Api, ask: Ask) -> Status:
         usd_today=today.usd,
         turns_run=state.run.turns,
         tokens_run=state.run.tokens,
-        finishing=loop.finishing,
+        finishing=loop.landing,
         problems=problems[:PROBLEMS_MAX],
         cursor=f"{position.run}:{position.seq}",
         data_root=str(api.layout.root),
@@ -135,7 +135,7 @@ def status(api: Api, ask: Ask) -> Status:
 
 
 def graph(api: Api, ask: Ask) -> TaskGraph:
-    """Where not all fit in, the newest do: what is over is at the beginning."""
+    """The graph; where not all tasks fit in, the newest do: what is over is at the beginning."""
     tasks = list(api.tasks.values())
     shown = [row(task, api.definition(task.id)) for task in tasks[-ask.query.limit :]]
     nodes = [GraphNode(each.id, each.state, each.title, each.priority, each.parent) for each in shown]

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.decisions import create, remote_claims
+from holdfast.decisions import new_tasks, remote_claims
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.domain.claims import Claim
 from holdfast.domain.task_record import Task
@@ -79,11 +79,11 @@ def operations(api: Api) -> list[Operation]:
 
     def add(decision: DecisionContext, ask: Ask) -> TaskRow:
         body: NewTask = ask.body
-        return rows_of(decision, create.create(decision, api.catalogue, [given(body)]))[0]
+        return rows_of(decision, new_tasks.create(decision, api.catalogue, [given(body)]))[0]
 
     def add_batch(decision: DecisionContext, ask: Ask) -> Added:
         body: NewTasks = ask.body
-        return Added(rows_of(decision, create.create(decision, api.catalogue, [given(each) for each in body.tasks])))
+        return Added(rows_of(decision, new_tasks.create(decision, api.catalogue, [given(each) for each in body.tasks])))
 
     return [
         Operation("POST", "/tasks", "add_task", "Add a task.", add, answer=TaskRow, right="operate", lane="batch",

@@ -24,7 +24,7 @@ export function agents(root, query, signal) {
     } catch (error) {
       if (error.name !== "AbortError") {
         nodes.clear();
-        put(list, failed(error, "who works"));
+        put(list, failed(error, "the agents at work"));
       }
     }
   }

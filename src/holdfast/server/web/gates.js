@@ -2,8 +2,8 @@
 
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, put } from "./dom.js";
-import { long, plural } from "./transcript.js";
-import { ago, span } from "./words.js";
+import { long } from "./transcript.js";
+import { ago, plural, span } from "./words.js";
 
 const LIMIT = 200;
 const OUTPUT_PART = 20000;

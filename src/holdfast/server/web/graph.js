@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { cut, debounce, failed, h, nothing, paced, put, s } from "./dom.js";
 import { layered, NODE } from "./layout.js";
 import { store } from "./store.js";
-import { STATES, taskLink, toneOf } from "./words.js";
+import { plural, STATES, taskLink, toneOf } from "./words.js";
 
 const NODES_MAX = 300;
 // Units of the drawing for each pixel: beyond it the boxes are not readable.
@@ -83,11 +83,11 @@ function choose(data, wanted, withClosed) {
   const edges = data.edges.filter((edge) => all.has(edge.from) && all.has(edge.to)).map((edge) => ({ kind: edge.kind, ends: [edge.to, edge.from] }));
   const total = data.total || all.size;
   let ids = [...all.keys()];
-  let words = `${ids.length.toLocaleString("en")} tasks, ${edges.length.toLocaleString("en")} links`;
+  let words = `${plural(ids.length, "task")}, ${plural(edges.length, "link")}`;
   const start = wanted && (all.has(wanted) ? [wanted] : ids.filter((id) => `${id} ${all.get(id).title || ""}`.toLowerCase().includes(wanted.toLowerCase())).slice(0, 20));
   if (start && start.length) {
     ids = around(start, edges, 120);
-    words = `${ids.length} of ${total.toLocaleString("en")} tasks: the neighbourhood of ${start.length === 1 ? cut(start[0], 60) : `${start.length} that fit`}`;
+    words = `${ids.length} of ${plural(total, "task")}: the neighbourhood of ${start.length === 1 ? cut(start[0], 60) : `${start.length} that fit`}`;
   } else {
     if (!withClosed) ids = ids.filter((id) => !["CLOSED", "CANCELLED"].includes(all.get(id).state));
     if (ids.length > NODES_MAX) {
@@ -99,7 +99,7 @@ function choose(data, wanted, withClosed) {
       const what = first.size ? "what is at work, and what is around it"
         : rest.length ? "nothing is at work; these have begun, failed, or wait, with what is around them"
           : linked.length ? "nothing is at work; these are some that are linked" : "nothing is at work, and nothing is linked; these are the first";
-      words = `${ids.length} of ${total.toLocaleString("en")} tasks: ${what}. Name a task to see its neighbourhood.`;
+      words = `${ids.length} of ${plural(total, "task")}: ${what}. Name a task to see its neighbourhood.`;
     }
   }
   const chosen = new Set(ids);

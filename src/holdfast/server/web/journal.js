@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { cut, debounce, failed, h, nothing, paced, put } from "./dom.js";
 import { store } from "./store.js";
-import { ago, at, clock, span, taskLink } from "./words.js";
+import { ago, at, clock, plural, span, taskLink } from "./words.js";
 
 const PAGE = 60;
 const AGAIN_MS = 2000;
@@ -30,7 +30,7 @@ export function journal(root, query, signal) {
     try {
       const told = await verified();
       put(chain, h("span", { class: `badge ${told.ok ? "good" : "bad"}` }, h("i", { "aria-hidden": "true" }, told.ok ? "●" : "✕"), told.ok ? "the chain holds" : "the chain is broken"),
-        ` ${told.entries.toLocaleString("en")} entries in ${told.runs.toLocaleString("en")} ${told.runs === 1 ? "run" : "runs"}, read in ${span(told.seconds)}, `, ago(Date.now() / 1000),
+        ` ${plural(told.entries, "entry", "entries")} in ${plural(told.runs, "run")}, read in ${span(told.seconds)}, `, ago(Date.now() / 1000),
         told.torn ? `; ${told.torn} torn, never acknowledged` : "", told.problem ? `. ${told.problem}` : "");
     } catch (error) {
       if (error.name !== "AbortError") put(chain, failed(error, "whether the chain holds"));

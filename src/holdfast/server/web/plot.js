@@ -1,6 +1,7 @@
 // Plots in SVG, drawn to the available width, each with its figures in a table behind it.
 
 import { cut, h, put, s } from "./dom.js";
+import { plural } from "./words.js";
 
 const observer = new ResizeObserver((changes) => {
   for (const { target, contentRect } of changes) {
@@ -51,7 +52,7 @@ function axis(svg, values, y, left, right, tell) {
 export function bars(title, rows, tell, names = ["", ""]) {
   const draw = (width) => {
     const [height, left, bottom, top] = [220, 54, 26, 14];
-    const svg = frame(width, height, `${title}: ${rows.length} bars; the figures are in the table below`);
+    const svg = frame(width, height, `${title}: ${plural(rows.length, "bar")}; the figures are in the table below`);
     const scale = steps(Math.max(...rows.map((row) => row.value), 0));
     const most = scale[scale.length - 1];
     const y = (value) => height - bottom - (value / most) * (height - bottom - top);
@@ -77,7 +78,7 @@ export function ranking(title, rows, tell, names = ["", ""]) {
   const seen = sorted.slice(0, 12);
   const draw = (width) => {
     const [step, side, top] = [28, Math.min(150, width * 0.36), 4];
-    const svg = frame(width, top * 2 + step * seen.length, `${title}: ${seen.length} bars; the figures are in the table below`);
+    const svg = frame(width, top * 2 + step * seen.length, `${title}: ${plural(seen.length, "bar")}; the figures are in the table below`);
     const most = Math.max(...seen.map((row) => row.value), 1e-9);
     const long = width - side - 70;
     seen.forEach((row, place) => {

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { cut, failed, h, nothing, paced, put, s } from "./dom.js";
 import { store } from "./store.js";
 import { timescale } from "./timescale.js";
-import { at, clock, readable, span, STATES, taskLink, taskOf, toneOf } from "./words.js";
+import { at, clock, plural, readable, span, STATES, taskLink, taskOf, toneOf } from "./words.js";
 
 const ROW = 24;
 const ROWS_MAX = 150;
@@ -99,13 +99,13 @@ function picture(data, from, to, width) {
   const moments = [...data.runs.flatMap((run) => [run.began, run.ended]), ...data.marks.map((mark) => mark.at)].filter(Boolean);
   const scale = timescale(from, to, [...data.bars.map((bar) => [bar.began, bar.ended || to]), ...moments.map((when) => [when, when])], side, width - 10);
   const { x } = scale;
-  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Timeline: ${seen.length} attempts, ${data.runs.length} runs` });
+  const svg = s("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Timeline: ${plural(seen.length, "attempt")}, ${plural(data.runs.length, "run")}` });
   for (const run of data.runs) band(svg, run, x, from, to, height);
   axis(svg, scale, height, width > 700 ? 8 : 4);
   for (const mark of data.marks) if (mark.at >= from && mark.at <= to) svg.append(markOf(mark, x, height));
   seen.forEach((bar, row) => svg.append(rowOf(bar, row, x, side, top, to)));
   for (const each of scale.folds) svg.append(foldOf(each, height));
-  return [svg, legend(data), bars.length > ROWS_MAX && h("p", { class: "faint" }, `The newest ${ROWS_MAX} of ${bars.length.toLocaleString("en")} attempts.`)];
+  return [svg, legend(data), bars.length > ROWS_MAX && h("p", { class: "faint" }, `The newest ${ROWS_MAX} of ${plural(bars.length, "attempt")}.`)];
 }
 
 function band(svg, run, x, from, to, height) {

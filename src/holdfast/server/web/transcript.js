@@ -1,7 +1,7 @@
 // Draws an agent's typed events: the same that `holdfast attach` prints. Text only ever becomes text.
 
 import { cut, h, put } from "./dom.js";
-import { count, money, span } from "./words.js";
+import { count, money, plural, span } from "./words.js";
 
 // Longer texts are shown in parts.
 const PART = 4000;
@@ -27,10 +27,9 @@ export function long(text, tag = "div", kind = "", size = PART) {
   return box;
 }
 
-export const plural = (number, noun) => `${Number(number).toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 const linesOf = (text) => text.trimEnd().split("\n").length;
 const tokensOf = (each) => (each.tokens_in || 0) + (each.tokens_out || 0);
-const costs = (usd, tokens) => [usd > 0 && money(usd), tokens > 0 && `${count(tokens)} tokens`].filter(Boolean).join(", ");
+const costs = (usd, tokens) => [usd > 0 && money(usd), tokens > 0 && `${count(tokens)} ${tokens === 1 ? "token" : "tokens"}`].filter(Boolean).join(", ");
 const note = (tone, sign, ...words) => h("p", { class: `ev note ${tone}` }, h("i", { "aria-hidden": "true" }, sign), h("span", {}, ...words));
 
 // Keeps what one event needs of those before it: the call of a result, and the cost of a turn so far.

@@ -4,7 +4,7 @@ import { forkAt, STOPPED, undoTo } from "./actions.js";
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, put, toast } from "./dom.js";
 import { store } from "./store.js";
-import { ago, count, money, span } from "./words.js";
+import { ago, count, money, plural, span } from "./words.js";
 
 const LINES = 800;
 
@@ -127,7 +127,7 @@ function fill(box, lines, from) {
     const more = h("button", { type: "button", class: "quiet", onclick: () => {
       more.remove();
       fill(box, lines, from + LINES);
-    } }, `Show ${(lines.length - from - LINES).toLocaleString("en")} more lines`);
+    } }, `Show ${plural(lines.length - from - LINES, "more line")}`);
     box.append(more);
   }
 }

@@ -70,6 +70,8 @@ export function count(number) {
   return value < 1e6 ? `${(value / 1e3).toFixed(value < 1e5 ? 1 : 0)}k` : `${(value / 1e6).toFixed(1)}M`;
 }
 
+export const plural = (number, noun, nouns = `${noun}s`) => `${Number(number).toLocaleString("en")} ${number === 1 ? noun : nouns}`;
+
 export function span(seconds) {
   const value = Math.max(0, Number(seconds) || 0);
   if (value < 1) return value === 0 ? "0 s" : `${value.toFixed(1)} s`;

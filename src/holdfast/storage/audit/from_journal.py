@@ -8,7 +8,7 @@ one is noticed, and the next owner of the data root begins with what is missing:
 the log names. A run that was killed has no entry for its end: that is recorded when the next run begins, and names
 the last entry.
 
-The journal notes in turn how far the log reached (noted.py). Where such a record is gone, the log was cut, which no
+The journal notes in turn how far the log reached (notes.py). Where such a record is gone, the log was cut, which no
 kill does. Every run says so until a person has acknowledged it, and lost records are not signed once more with a new
 time.
 
@@ -31,10 +31,11 @@ from holdfast.domain.entries import AuditNoted
 from holdfast.errors import DiskError, HoldfastError, InputError
 from holdfast.layout import Layout
 from holdfast.storage.audit import seals
+from holdfast.storage.audit.days import day_files, moment, name_of
 from holdfast.storage.audit.key import AuditKey, load_key
 from holdfast.storage.audit.log import AuditLog
-from holdfast.storage.audit.noted import WAY_BACK, content, cut, holds, noted_in
-from holdfast.storage.audit.verify import AuditRecord, day_files, in_order, moment, name_of, parse
+from holdfast.storage.audit.notes import WAY_BACK, content, cut, holds, noted_in
+from holdfast.storage.audit.verify import AuditRecord, in_order, parse
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.reader import Chain, find

@@ -23,6 +23,7 @@ import msgspec
 
 from holdfast.errors import AlreadyExists, AuditKeyUnusable, DiskError
 from holdfast.layout import Layout
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.files import disk
 
 VARIABLE = "HOLDFAST_AUDIT_KEY"
@@ -88,7 +89,10 @@ def load_key(
     if found is None and create:
         if log is not None:
             _refuse(path, f"there is no such file, and the audit log {log} is signed already: {_PUT_IT_BACK}")
-        _create(path)
+        disk.mkdir(path.parent, mode=0o700)
+        # Where another process was faster, its key is the one to use.
+        with contextlib.suppress(AlreadyExists):
+            disk.create(path, secrets.token_hex(32).encode() + b"\n", mode=0o600)
         found = _read(path)
     if found is None:
         _refuse(path, "there is no such file")
@@ -110,15 +114,6 @@ def default_path(environ: Mapping[str, str]) -> Path:
     return config / "holdfast" / "audit.key"
 
 
-def _create(path: Path) -> None:
-    disk.mkdir(path.parent, mode=0o700)
-    try:
-        disk.create(path, secrets.token_hex(32).encode() + b"\n", mode=0o600)
-    except AlreadyExists:
-        # Another process was faster, and its key is the one to use.
-        return
-
-
 def _sync_key(path: Path) -> None:
     """Syncs the key: its maker may have been killed before its name was on disk, and no record may outlive its key."""
     disk.mkdir(path.parent, mode=0o700)
@@ -129,8 +124,6 @@ def _sync_key(path: Path) -> None:
 
 
 def _existing_log(data_root: Path) -> Path | None:
-    from holdfast.storage.audit.verify import day_files  # which needs this file for reading the days
-
     folder = Layout(data_root).audit
     return folder if day_files(folder) else None
 

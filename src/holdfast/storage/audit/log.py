@@ -35,6 +35,7 @@ from typing import Any
 
 from holdfast.clock import wall
 from holdfast.errors import DiskError, InputError, Poisoned
+from holdfast.storage.audit.days import date_of, moment, name_of
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.audit.verify import (
     LINE_BYTES_MAX,
@@ -43,11 +44,8 @@ from holdfast.storage.audit.verify import (
     Previous,
     Tail,
     Walk,
-    date_of,
     decode_record,
     in_order,
-    moment,
-    name_of,
 )
 from holdfast.storage.files import disk
 

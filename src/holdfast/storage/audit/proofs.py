@@ -18,10 +18,12 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.domain.wording import plural
 from holdfast.errors import AuditCorrupt, InputError, NotSealed, ProofInvalid
 from holdfast.storage.audit import merkle
+from holdfast.storage.audit.days import day_file
 from holdfast.storage.audit.seals import Seal, SealedDay, parse_seal, seal_files, seals_folder
-from holdfast.storage.audit.verify import AuditRecord, Walk, day_file, parse
+from holdfast.storage.audit.verify import AuditRecord, Walk, parse
 
 FORMAT = 1
 
@@ -90,7 +92,7 @@ def _record_and_path(folder: Path, seal: Seal, day: SealedDay, seq: int) -> tupl
         wanted = line if tree.count == seq else wanted
         tree.add(line)
     if tree.count != day.records or tree.root().hex() != day.records_root:
-        reason = f"its first {day.records} records are not those that {seal.file} has"
+        reason = f"it does not begin with the {plural(day.records, 'record')} that {seal.file} has"
         raise AuditCorrupt(path=folder / day.file, line=0, place=str(folder / day.file), reason=reason)
     return wanted, tree.path()
 

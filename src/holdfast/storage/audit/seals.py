@@ -33,8 +33,9 @@ from holdfast.clock import wall
 from holdfast.domain.wording import plural
 from holdfast.errors import InputError
 from holdfast.storage.audit import merkle
+from holdfast.storage.audit.days import moment
 from holdfast.storage.audit.key import AuditKey, signature
-from holdfast.storage.audit.verify import AuditFinding, Findings, TornRecord, Walk, moment
+from holdfast.storage.audit.verify import AuditFinding, Findings, TornRecord, Walk
 from holdfast.storage.files import disk
 
 FORMAT = 1
@@ -287,10 +288,10 @@ class _Examination:
         elif content.records < day.records:
             self._note_missing(seal, day, content.records)
         elif content.ends.get(day.records) != (day.last_hmac, day.records_root):
-            reason = f"its first {day.records} records are not those that {seal.file} has"
+            reason = f"it does not begin with the {plural(day.records, 'record')} that {seal.file} has"
             self.findings.note(day.file, 0, "edited", reason)
         elif closed and content.records > day.records:
-            reason = f"it has {plural(content.records, 'record')}, and {seal.file} closed it with {day.records}"
+            reason = f"it has {plural(content.records, 'record')}, and {seal.file} closed it with {day.records:,}"
             self.findings.note(day.file, 0, "added", reason)
         else:
             self._compare_bytes(seal, day, content, closed=closed)
@@ -298,17 +299,17 @@ class _Examination:
     def _compare_bytes(self, seal: Seal, day: SealedDay, content: _Content, *, closed: bool) -> None:
         """Compares the bytes between and behind the records, too."""
         if content.size < day.size:
-            reason = f"{content.size} bytes are left of the {day.size} that {seal.file} has"
+            reason = f"it has {plural(content.size, 'byte')} of the {day.size:,} that {seal.file} has"
             self.findings.note(day.file, 0, "truncated", reason)
         elif closed and content.size > day.size:
-            reason = f"it has {content.size} bytes, and {seal.file} closed it with {day.size}"
+            reason = f"it has {plural(content.size, 'byte')}, and {seal.file} closed it with {day.size:,}"
             self.findings.note(day.file, 0, "added", reason)
         elif content.digests.get(day.size) != day.sha256:
-            reason = f"its first {day.size} bytes are not those that {seal.file} has"
+            reason = f"it does not begin with the {plural(day.size, 'byte')} that {seal.file} has"
             self.findings.note(day.file, 0, "edited", reason)
 
     def _note_missing(self, seal: Seal, day: SealedDay, records: int) -> None:
-        reason = f"{records} records are left of the {day.records} that {seal.file} has"
+        reason = f"it has {plural(records, 'record')} of the {day.records:,} that {seal.file} has"
         torn = [torn for torn in self.torn if torn.file == day.file]
         if torn:
             self.findings.note(day.file, torn[-1].line, "edited", f"damaged here: {reason}")

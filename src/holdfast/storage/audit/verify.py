@@ -13,24 +13,19 @@ Without the key, a record counts as good by its form alone, and the links are al
 
 from __future__ import annotations
 
-import datetime
-import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import AuditCorrupt, InputError, InvalidName
+from holdfast.errors import AuditCorrupt
+from holdfast.storage.audit.days import day_files, misnamed_files
 from holdfast.storage.audit.key import AuditKey, signature
-from holdfast.storage.files import disk
 
 LINE_BYTES_MAX = 1 << 20
 FINDINGS_MAX = 1000
 NO_HMAC = "0" * 64
-_YEAR_10000_S = 253_402_300_800
-_DAY_FILE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl")
 
 
 class Previous(msgspec.Struct, frozen=True):
@@ -92,56 +87,6 @@ def parse(line: bytes, key: AuditKey | None) -> AuditRecord | None:
         return decode_record(line)
     except (ValueError, RecursionError):
         return None
-
-
-def moment(now: float) -> datetime.datetime:
-    """The clock's reading as a UTC time."""
-    if not 0 <= now < _YEAR_10000_S:
-        raise InputError(detail=f"the clock says {now} seconds since 1970, which is no moment from 1970 to 9999")
-    return datetime.datetime.fromtimestamp(now, datetime.UTC)
-
-
-def name_of(day: datetime.date) -> str:
-    return f"{day.isoformat()}.jsonl"
-
-
-def date_of(name: str) -> datetime.date:
-    return datetime.date.fromisoformat(name.removesuffix(".jsonl"))
-
-
-def day_files(folder: Path) -> list[str]:
-    """The names of the days, by date, without names that look like a date but are none: see `misnamed_files`."""
-    return [name for name in _dated_files(folder) if _is_day(name)]
-
-
-def misnamed_files(folder: Path) -> list[str]:
-    """Names such as 9999-99-99.jsonl, under which nothing is ever written."""
-    return [name for name in _dated_files(folder) if not _is_day(name)]
-
-
-def _dated_files(folder: Path) -> list[str]:
-    with disk.reading(folder):
-        try:
-            entries = list(os.scandir(folder))
-        except FileNotFoundError:
-            return []
-        return sorted(entry.name for entry in entries if _DAY_FILE.fullmatch(entry.name) and entry.is_file())
-
-
-def _is_day(name: str) -> bool:
-    try:
-        date_of(name)
-    except ValueError:
-        return False
-    return _DAY_FILE.fullmatch(name) is not None
-
-
-def day_file(day: str) -> str:
-    """The name of a day's file, given as a date or as the name itself."""
-    name = day.removesuffix(".jsonl") + ".jsonl" if isinstance(day, str) else ""
-    if not _is_day(name):
-        raise InvalidName(what="The day", name=day, rule="a date such as 2026-11-15 is needed")
-    return name
 
 
 def in_order(folder: Path, key: AuditKey | None) -> list[str]:
@@ -238,7 +183,12 @@ class Walk:
                 line = piece.removesuffix(b"\n")
                 record = parse(line, self._key)
                 if record is None:
-                    self._meet_bad(name, number, line)
+                    if not self._bad or self._bad[-1].file != name:
+                        self._bad.append(_Bad(name, number, number))
+                    bad = self._bad[-1]
+                    bad.line_last = number
+                    if not bad.whole and _is_json_object(line):
+                        bad.line, bad.whole = number, True
                     continue
                 self._meet_good(name, number, record, started=name in self._recorded)
                 self._recorded.add(name)
@@ -257,14 +207,6 @@ class Walk:
         for name in self.names:
             if name not in self._recorded and not self.findings.concern(name):
                 self.findings.note(name, 0, "added", "it does not start with a record, and no record follows it")
-
-    def _meet_bad(self, name: str, number: int, line: bytes) -> None:
-        if not self._bad or self._bad[-1].file != name:
-            self._bad.append(_Bad(name, number, number))
-        bad = self._bad[-1]
-        bad.line_last = number
-        if not bad.whole and _is_json_object(line):
-            bad.line, bad.whole = number, True
 
     def _meet_good(self, name: str, number: int, record: AuditRecord, started: bool) -> None:
         follows = self._follows(record, name, started)

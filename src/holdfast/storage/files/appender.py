@@ -11,6 +11,7 @@ from holdfast.errors import DiskError, InUse, Poisoned
 from holdfast.storage.files import kernel
 from holdfast.storage.files.kernel import (
     FOLDER,
+    OWN_FILE,
     changing,
     close,
     disk_error,
@@ -23,7 +24,6 @@ from holdfast.storage.files.kernel import (
     sync_path,
     write_all,
 )
-from holdfast.storage.files.modes import OWN_FILE
 
 
 class Appender:

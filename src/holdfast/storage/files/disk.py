@@ -47,8 +47,9 @@ from holdfast.storage.files.kernel import remove_group as remove_group
 from holdfast.storage.files.kernel import symlink as symlink
 from holdfast.storage.files.kernel import touch as touch
 from holdfast.storage.files.kernel import write_kernel_file as write_kernel_file
-from holdfast.storage.files.modes import COMMON_FOLDER, OWN_FILE, OWN_FOLDER
 
+OWN_FILE, OWN_FOLDER = kernel.OWN_FILE, kernel.OWN_FOLDER
+COMMON_FILE, COMMON_FOLDER = kernel.COMMON_FILE, kernel.COMMON_FOLDER
 _serial = itertools.count()
 # Above this number, one sync of the whole filesystem costs less than one for each file.
 SYNCED_SINGLY_MAX = 64

@@ -3,12 +3,16 @@ missing."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+# To make one takes four times as long as to decode a line with it.
+_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = functools.cache(msgspec.json.Decoder)
 
 
 def read_json(path: Path, kind: type[T], *, lenient: bool = False) -> T | None:
@@ -24,8 +28,9 @@ def read_json(path: Path, kind: type[T], *, lenient: bool = False) -> T | None:
 
 
 def decode_json(content: bytes, kind: type[T]) -> T | None:
-    """The record in a file's content; None where it is damaged."""
+    """The record in a file's content, or in a line of it; None where it is damaged."""
     try:
-        return msgspec.json.decode(content, type=kind)
+        found: T = _decoder(kind).decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return found

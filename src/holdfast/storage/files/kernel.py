@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.errors import AlreadyExists, DiskError, DiskFault, DiskFull, FileMissing, SyncFailed
-from holdfast.storage.files.modes import OWN_FILE, OWN_FOLDER
 
 T = TypeVar("T")
 
+# The modes of new files and folders. In the data root: only its owner reads there, whatever the umask.
+OWN_FILE, OWN_FOLDER = 0o600, 0o700
+# In the user's repository: the umask decides, as with any other program.
+COMMON_FILE, COMMON_FOLDER = 0o666, 0o777
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _SETTLED_MAX = 10_000
 # Errors of an operation that would succeed on a sound machine.

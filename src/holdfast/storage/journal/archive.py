@@ -30,17 +30,13 @@ def archive_ended_runs(wal: Path, keep: int = 1) -> list[str]:
     if files:
         disk.mkdir(wal / "archive")
     for file in files:
-        _archive(file, wal / "archive" / f"{file.run}{ARCHIVED}")
+        target = wal / "archive" / f"{file.run}{ARCHIVED}"
+        with file.open()[0] as source:
+            disk.replace(target, _compressed(source))
+        if _digest(RunFile(file.run, target)) != _digest(file):
+            raise JournalCorrupt(path=target, offset=0, reason="the archived copy does not read back as it was written")
+        disk.unlink(file.path)
     return [file.run for file in files]
-
-
-def _archive(file: RunFile, target: Path) -> None:
-    with file.open()[0] as source:
-        disk.replace(target, _compressed(source))
-    copy = RunFile(file.run, target)
-    if _digest(copy) != _digest(file):
-        raise JournalCorrupt(path=target, offset=0, reason="the archived copy does not read back as it was written")
-    disk.unlink(file.path)
 
 
 def _compressed(source: IO[bytes]) -> Iterator[bytes]:

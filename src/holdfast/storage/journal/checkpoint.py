@@ -43,7 +43,7 @@ _decode_executed = msgspec.json.Decoder(Executed).decode
 
 
 class Fold(Protocol):
-    """What a later layer makes of the journal. `version` changes whenever the same entries would give other lines."""
+    """A later layer's fold of the journal. `version` changes whenever the same entries would give other lines."""
 
     version: int
 
@@ -56,7 +56,7 @@ F = TypeVar("F", bound=Fold)
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Where the three projections stand."""
+    """The paths of the three projections."""
 
     tasks: Path
     uncommitted: Path
@@ -133,7 +133,7 @@ class _Unread(msgspec.Struct, frozen=True):
         return body
 
     def _scan(self, reason: str) -> list[Executed]:
-        """What the journal gives for the position. Where it no longer has that, it raises JournalCorrupt."""
+        """The executed keys at the position, from the whole journal. Raises JournalCorrupt where that is gone."""
         chain, pairing, last, count = Chain(self.wal), Pairing(), self.position.ref, 0
         chain.entries(after=self.position)
         for run, entry in chain.entries():
@@ -163,7 +163,7 @@ def write(chain: Chain, files: Files, position: Position, fold: Fold, pairing: P
 
 
 def position_of(files: Files) -> Position | None:
-    """Where the checkpoint stands; None where there is none that can be read."""
+    """The position of the checkpoint; None where there is none that can be read."""
     try:
         return _head(files.tasks, _peek(files.tasks)[0]).position
     except _Unusable:

@@ -38,7 +38,6 @@ from holdfast.errors import (
 )
 from holdfast.layout import FOLDERS, Layout, unslug
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import OWN_FOLDER
 
 # 2: snapshots are in `snapshots.git`. Before, they were in the user's repository.
 FORMAT = 2
@@ -106,7 +105,12 @@ def create_root(path: Path, repository: str | None = None, *, repo: Path | None 
     _prepare(layout)
     sweep(layout)
     if is_new:
-        _create_format(layout, Format(FORMAT, repository or os.urandom(16).hex(), root_commit))
+        # The root may have been made by a process that died before its name was durable; so may the file.
+        disk.sync_folder(layout.root.parent)
+        try:
+            disk.create(layout.format_file, _content(Format(FORMAT, repository or os.urandom(16).hex(), root_commit)))
+        except AlreadyExists:
+            disk.sync_folder(layout.root)
         _refuse_other(layout, repository)
     return layout
 
@@ -187,7 +191,7 @@ def _first_commit(repo: Path) -> str:
 
 
 def read_format(layout: Layout) -> Format:
-    """What format.json says; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
+    """Reads format.json; the id is only worth keeping from a root that `create_root` or `open_root` returned."""
     path = layout.format_file
     try:
         content = path.read_bytes()
@@ -216,15 +220,6 @@ def has_journal(layout: Layout) -> bool:
 
 def _content(made: Format) -> bytes:
     return msgspec.json.encode(made) + b"\n"
-
-
-def _create_format(layout: Layout, content: Format) -> None:
-    # The root may have been made by a process that died before its name was durable; so may the file.
-    disk.sync_folder(layout.root.parent)
-    try:
-        disk.create(layout.format_file, _content(content))
-    except AlreadyExists:
-        disk.sync_folder(layout.root)
 
 
 def _refuse_other(layout: Layout, repository: str | None) -> None:
@@ -281,7 +276,7 @@ def _prepare(layout: Layout) -> None:
     _claim(layout.root, missing + 2)
     for folder in folders:
         disk.mkdir(folder)
-    if stat.S_IMODE(layout.root.stat().st_mode) != OWN_FOLDER:
+    if stat.S_IMODE(layout.root.stat().st_mode) != disk.OWN_FOLDER:
         # It is of an earlier version, or somebody has opened it. Behind the root's own mode nobody else gets in.
         disk.close_to_others(layout.root, _of_agents(layout))
     # What is there may have been made by a process that died before it was durable.

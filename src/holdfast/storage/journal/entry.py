@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a caller gives, in the order of the line; the journal adds sequence, hashes and time."""
+    """The caller's part of an entry, in the order of the line; the journal adds sequence, hashes and time."""
 
     decision_type: str
     inputs: dict[str, Any] = {}

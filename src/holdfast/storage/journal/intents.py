@@ -1,4 +1,4 @@
-"""What is under way and what has been done, over all runs.
+"""Open intents and executed keys, over all runs.
 
 An intent is an entry with `committed` false. It is closed by exactly one later entry, of the same or any later run,
 whose inputs carry `"intent": {"run", "seq", "entry_hash"}`. What is closed counts as executed, under the intent's
@@ -85,7 +85,7 @@ class Keys:
             return b"".join(lines), len(lines)
 
     def saved(self, first: bytes, position: Position, count: int) -> None:
-        """What `pack` gave now stands in the file, for this position and behind this first line."""
+        """Notes that what `pack` gave now stands in the file, for this position and behind this first line."""
         with self._mutex:
             if self._unread is not None:
                 self._unread, self._noted = self._unread.moved(first, position, count), []
@@ -107,7 +107,7 @@ class Keys:
 
 
 def _put_behind(body: bytes, count: int, noted: list[Executed]) -> tuple[bytes, int]:
-    """What `Keys._put` does, on the encoded lines."""
+    """Does what `Keys._put` does, on the encoded lines."""
     # With a line end in front, each line has one on either side.
     text = bytearray(b"\n" + body)
     for done in noted:
@@ -154,17 +154,15 @@ class Pairing:
         if not entry.committed:
             self._open[run, entry.seq] = OpenIntent(run, entry)
         elif "intent" in entry.inputs:
-            self._close(run, entry)
+            named = entry.inputs["intent"]
+            intent = self._open.pop(_place(named), None)
+            if intent is None or intent.entry.entry_hash != named["entry_hash"]:
+                reason = f"it closes the intent {msgspec.json.encode(named).decode()}, which is not open"
+                raise PairingBroken(run=run, seq=entry.seq, reason=reason)
+            self.keys.note(Executed(intent.entry.decision_type, intent.entry.entry_hash, run, entry.seq))
         key = entry.inputs.get("idempotency_key")
         if isinstance(key, str):
             self.keys.note(Executed(entry.decision_type, key, run, entry.seq))
-
-    def _close(self, run: str, entry: Entry) -> None:
-        intent = self._open.pop(_place(entry.inputs["intent"]), None)
-        if intent is None or intent.entry.entry_hash != entry.inputs["intent"]["entry_hash"]:
-            named = msgspec.json.encode(entry.inputs["intent"]).decode()
-            raise PairingBroken(run=run, seq=entry.seq, reason=f"it closes the intent {named}, which is not open")
-        self.keys.note(Executed(intent.entry.decision_type, intent.entry.entry_hash, run, entry.seq))
 
 
 def _place(named: Any) -> tuple[str, int]:

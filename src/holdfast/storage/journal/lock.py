@@ -32,6 +32,7 @@ from holdfast import identity
 from holdfast.clock import monotonic, wall
 from holdfast.errors import DiskError, Locked, TakeOverFailed, TakeOverRefused
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.journal.entry import Ref
 
 # A new owner has the lock a moment before its name is in the file; for so long nobody draws conclusions from the line.
@@ -208,9 +209,9 @@ def read_holder(path: Path) -> Holder | None:
     """Who the file names, held or not; None when there is no whole line (none yet, or torn by a crash)."""
     try:
         line, end, _ = path.read_bytes().partition(b"\n")
-        return msgspec.json.decode(line, type=Holder) if end else None
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except FileNotFoundError:
         return None
+    return decode_json(line, Holder) if end else None
 
 
 # -- no child gets the descriptor -------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def _close_in_forked_child() -> None:
     _gate.release()
 
 
-# -- who holds it -----------------------------------------------------------------------------------------------------
+# -- the holder -------------------------------------------------------------------------------------------------------
 
 
 def live_owner(path: Path) -> Holder | None:
@@ -314,7 +315,11 @@ def _kill(path: Path, holder: Holder | None, certain: bool, timeout_s: float) ->
         # From here on the descriptor means one process for good; only now it is certain that it is the holder.
         if _reason_to_spare(path, holder) is None:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            _await_end(pidfd, path, holder, timeout_s)
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(timeout_s * 1000):
+                reason = f"it has not ended within {timeout_s:g} s"
+                raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=holder)
     except ProcessLookupError:
         pass
     except PermissionError as error:
@@ -337,11 +342,3 @@ def _reason_to_spare(path: Path, holder: Holder) -> str | None:
     if not _holds(holder.pid, path):
         return f"the kernel does not show the lock in its hands, but in those of {_found_holders(path)}"
     return None
-
-
-def _await_end(pidfd: int, path: Path, holder: Holder, timeout_s: float) -> None:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    if not poll.poll(timeout_s * 1000):
-        reason = f"it has not ended within {timeout_s:g} s"
-        raise TakeOverFailed(path=path, holder=_name(holder), reason=reason, identity=holder)

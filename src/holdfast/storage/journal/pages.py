@@ -52,14 +52,14 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def forward(chain: Chain, after: Cursor | None, wanted: WantedPage, limit: int, end: Cursor) -> Page:
-    """What comes behind a cursor, oldest first, up to what is known to be on disk."""
+    """The entries behind a cursor, oldest first, up to what is known to be on disk."""
     start = after or (0, -1)
     files = [file for file in chain.runs() if start[0] <= epoch_of(file.run) <= end[0]]
     return _page(_forward(files, start, end), wanted, limit)
 
 
 def backward(chain: Chain, before: Cursor | None, wanted: WantedPage, limit: int, end: Cursor) -> Page:
-    """What comes before a cursor, newest first; from the end where there is none."""
+    """The entries before a cursor, newest first; from the end where there is none."""
     stop = min(before, (end[0], end[1] + 1)) if before else (end[0], end[1] + 1)
     files = [file for file in reversed(chain.runs()) if epoch_of(file.run) <= stop[0]]
     return _page(_backward(files, stop), wanted, limit)
@@ -87,7 +87,11 @@ def _forward(files: list[RunFile], after: Cursor, end: Cursor) -> Iterator[tuple
     for file in files:
         epoch = epoch_of(file.run)
         first = after[1] + 1 if epoch == after[0] else 0
-        with _opened(file, first) as stream:
+        stream, size = file.open()
+        with stream:
+            if not file.path.name.endswith(ARCHIVED):
+                # At a line's beginning that stands at or before the entry, and near it.
+                stream.seek(_near(stream, size, first))
             for line in stream:
                 seq = _seq(line)
                 if seq is None or not line.endswith(b"\n") or (epoch, seq) > end:
@@ -104,14 +108,6 @@ def _backward(files: list[RunFile], stop: Cursor) -> Iterator[tuple[str, int, by
             seq = _seq(line)
             if seq is not None and (most is None or seq < most):
                 yield file.run, seq, line
-
-
-def _opened(file: RunFile, seq: int) -> IO[bytes]:
-    """A run's bytes from a line on that stands at or before an entry, and near it."""
-    stream, size = file.open()
-    if not file.path.name.endswith(ARCHIVED):
-        stream.seek(_near(stream, size, seq))
-    return stream
 
 
 def _near(stream: IO[bytes], size: int, seq: int) -> int:

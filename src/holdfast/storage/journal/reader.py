@@ -33,7 +33,7 @@ _BLOCK = 1 << 15
 
 
 class TornEnd(msgspec.Struct, frozen=True):
-    """What a crash left behind the last entry of a run: never acknowledged, kept as it is, passed over."""
+    """The bytes that a crash left behind the last entry of a run: never acknowledged, kept as it is, passed over."""
 
     run: str
     offset: int
@@ -49,12 +49,14 @@ class RunFile(msgspec.Struct, frozen=True):
 
         A plain file may be archived between the listing and this: then its copy holds the same bytes.
         """
-        if not self.path.name.endswith(ARCHIVED):
+        path = self.path
+        if not path.name.endswith(ARCHIVED):
             with contextlib.suppress(FileNotFoundError):
-                plain = self.path.open("rb", buffering=_BUFFER)
+                plain = path.open("rb", buffering=_BUFFER)
                 plain.seek(offset)
                 return plain, os.fstat(plain.fileno()).st_size
-        archived = io.BufferedReader(_Unpacking(self._archived()), _BUFFER)
+            path = path.parent / "archive" / f"{self.run}{ARCHIVED}"
+        archived = io.BufferedReader(_Unpacking(path), _BUFFER)
         while offset > 0:
             offset -= len(archived.read(min(offset, _BUFFER))) or offset
         return archived, sys.maxsize
@@ -69,10 +71,6 @@ class RunFile(msgspec.Struct, frozen=True):
                 if entry is None:
                     return
                 yield entry
-
-    def _archived(self) -> Path:
-        is_archived = self.path.name.endswith(ARCHIVED)
-        return self.path if is_archived else self.path.parent / "archive" / f"{self.run}{ARCHIVED}"
 
 
 class _Unpacking(io.RawIOBase):
@@ -297,7 +295,7 @@ def _sound_part(line: bytes) -> Entry | None:
 
 
 def find(chain: Chain, ref: Ref) -> Position | None:
-    """Where an entry stands in the journal; None where it does not."""
+    """The position of an entry in the journal; None where it is not in it."""
     ending = b'"entry_hash":"%s"}\n' % ref.entry_hash.encode()
     for file in chain.runs():
         if file.run != ref.run:

@@ -1,4 +1,4 @@
-"""Where a data root stands: `runtime/root.json` holds a random `id` and the `path` at which its last owner found it.
+"""The place of a data root: `runtime/root.json` holds a random `id` and the `path` at which its last owner found it.
 
 A root that stands elsewhere was moved or copied. It is a copy while the old path still holds a root with this id that
 is another folder. Then the processes that its files name are the original's. A copy gets an id of its own, and is a

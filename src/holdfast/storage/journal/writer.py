@@ -163,7 +163,7 @@ class Journal:
         return refs
 
     def stage(self) -> StagedEntries:
-        """For a caller that names each entry before all are written for one sync."""
+        """An empty batch, for a caller that names each entry before all are written for one sync."""
         return StagedEntries(self.run, self._last)
 
     def append_staged(self, staged: StagedEntries) -> None:
@@ -190,7 +190,7 @@ class Journal:
         self._unsure = ""
 
     def position(self) -> Position:
-        """Where the journal ends: the last entry that is durable."""
+        """The end of the journal: the last entry that is durable."""
         seq, digest, start, end = self._last
         return Position(Ref(self.run, seq, digest), start, end)
 

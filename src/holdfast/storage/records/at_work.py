@@ -16,10 +16,10 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import given_words
 from holdfast.layout import Attempt, Layout
 from holdfast.storage.files import plain
+from holdfast.storage.files.json_file import decode_json, read_json
 
 # Enough for the last few events of an agent; one long output may hide the tool before it.
 TAIL_BYTES = 1 << 16
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class AtWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +70,8 @@ def agent_at_work(files: Attempt, task: Task) -> AtWork:
 
 def has_ended(files: Attempt, start: int) -> bool:
     """Whether the start wrote its exit, or no process holds its lock; a start without a file has not begun yet."""
-    try:
-        if _decode(files.exit.read_bytes()).get("start") == start:
-            return True
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    if (read_json(files.exit, dict[str, Any]) or {}).get("start") == start:
+        return True
     return files.start(start).exists() and plain.is_free(files.alive)
 
 
@@ -131,11 +128,8 @@ def numbered_from(path: Path, offset: int) -> Iterator[tuple[int, dict[str, Any]
                 if not line.endswith(b"\n"):
                     return
                 offset += len(line)
-                try:
-                    record = _decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    continue
-                yield offset, record
+                if (record := decode_json(line, dict[str, Any])) is not None:
+                    yield offset, record
     except FileNotFoundError:
         return
 

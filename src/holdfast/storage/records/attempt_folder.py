@@ -42,7 +42,7 @@ BYTES_MAX = 64 << 20
 
 
 class Liveness(StrEnum):
-    """What is found of one start of an attempt.
+    """The state of one start of an attempt, as found.
 
     ABSENT: there is no such start. ALIVE: its runner lives. ENDED: `exit.json` says how. DEAD: the lock is free and
     nothing was said, also after a reboot. HEADLESS: the runner is dead, and a process of its agent holds the lock.
@@ -111,7 +111,7 @@ def read_process(files: Attempt) -> Running | None:
 
 
 def read_exit(files: Attempt, start: int, intent: str = "") -> Exit | None:
-    """How that very start ended; None while it has not, and where the file is about another one."""
+    """Reads how that very start ended; None while it has not, and where the file is about another one."""
     found = last_exit(files)
     return found if found is not None and found.start == start and is_of(found, intent) else None
 
@@ -134,6 +134,12 @@ def is_lock_of(files: Attempt, running: Running) -> bool:
         return False
 
 
+def last_start(files: Attempt) -> int:
+    """The number of the newest start; 0 where there was none."""
+    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
+    return max((int(number) for number in numbers if number.isdigit()), default=0)
+
+
 def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
     """Files in the way of a start that belong to none that the journal has: of a later one, or of another one with its
     number. If the first start of an attempt is affected, the whole folder is."""
@@ -147,7 +153,7 @@ def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
 
 
 def last_exit(files: Attempt) -> Exit | None:
-    """How the newest ended start ended."""
+    """Reads how the newest ended start ended."""
     return _read(files.exit, Exit)
 
 
@@ -181,7 +187,7 @@ def last_sign(files: Attempt, start: int) -> int | None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
-    """As `read_json`, in a folder where the agent can write."""
+    """Reads like `read_json`, in a folder where the agent can write."""
     try:
         return decode_json(plain.read(path, BYTES_MAX), kind)
     except FileNotFoundError:

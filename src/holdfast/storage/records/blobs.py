@@ -27,8 +27,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from holdfast import errors
 from holdfast.storage.files import disk
 from holdfast.storage.records import blob_meta
@@ -47,13 +45,6 @@ class NewBlob(NamedTuple):
     data: bytes
     content_type: str = UNKNOWN_TYPE
     metadata: Mapping[str, str] | None = None
-
-
-class Checked(msgspec.Struct, frozen=True):
-    """One blob as `verify_all` found it; `flaw` is the error that says what is wrong with it."""
-
-    digest: str
-    flaw: errors.HoldfastError | None
 
 
 class Blobs:
@@ -99,7 +90,12 @@ class Blobs:
             for blob, item, meta in zip(blobs, items, metas, strict=True):
                 if blob not in added and not self._is_intact(blob, meta):
                     added.add(blob)
-                    _add(batch, blob, item.data, meta)
+                    path = blob_meta.path_of(blob)
+                    batch.add_folder(blob.parent)
+                    batch.add(
+                        path, blob_meta.encode(meta), keep=not path.exists() or blob_meta.is_good(blob, meta.size)
+                    )
+                    batch.add(blob, item.data)
             if added:
                 batch.publish()
         return [blob.name for blob in blobs]
@@ -190,19 +186,6 @@ class Blobs:
                 if _DIGEST.fullmatch(name) and name[:2] == shelf:
                     yield name
 
-    def verify_all(self) -> Iterator[Checked]:
-        """Reads every blob and its description, in constant memory, and yields what is wrong with each."""
-        for digest in self.digests():
-            flaw: errors.HoldfastError | None = None
-            try:
-                blob = self._path(digest)
-                with _open_verified(blob) as file:
-                    size = os.fstat(file.fileno()).st_size
-                blob_meta.read(blob, size)
-            except (errors.BlobCorrupt, errors.BlobMissing, errors.BlobUndescribed, errors.DiskError) as error:
-                flaw = error
-            yield Checked(digest, flaw)
-
     def _path(self, digest: str) -> Path:
         if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise errors.NotABlobId(digest=digest)
@@ -224,13 +207,6 @@ def _write_meta(blob: Path, meta: Meta) -> None:
             # A good one is of a faster writer, and may be acknowledged already: it stays.
             if not blob_meta.is_good(blob, meta.size):
                 staged.rename(path)
-
-
-def _add(batch: disk.Batch, blob: Path, data: bytes, meta: Meta) -> None:
-    path = blob_meta.path_of(blob)
-    batch.add_folder(blob.parent)
-    batch.add(path, blob_meta.encode(meta), keep=not path.exists() or blob_meta.is_good(blob, meta.size))
-    batch.add(blob, data)
 
 
 def _open(blob: Path) -> BufferedReader:

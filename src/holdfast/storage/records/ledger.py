@@ -35,7 +35,6 @@ from typing import Any
 from holdfast.clock import wall
 from holdfast.errors import DiskError, FileMissing, HoldfastError, Poisoned, RecordUnfit, SegmentDamaged, SyncFailed
 from holdfast.storage.files import disk
-from holdfast.storage.files.modes import OWN_FILE
 from holdfast.storage.records import ledger_reader
 from holdfast.storage.records.ledger_reader import Line, Skip, ignore
 from holdfast.storage.records.redact import Scrubber
@@ -61,7 +60,7 @@ class LineLedger:
         retain_bytes_max: int | None = None,
         retain_age_s_max: float | None = None,
         clock: Callable[[], float] = wall,
-        mode: int = OWN_FILE,
+        mode: int = disk.OWN_FILE,
     ) -> None:
         self._mode = mode
         self.path = path

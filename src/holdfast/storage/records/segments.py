@@ -151,7 +151,7 @@ class Segments:
 
 
 def newest_end(listing: list[Segment]) -> int:
-    """Where the live file begins."""
+    """The position at which the live file begins."""
     return listing[-1].end if listing else 0
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from holdfast.layout import Attempt
+from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.records.at_work import numbered_from
 
 # How many bytes of events one read takes, beyond the line that it ends in.
 READ_BYTES_MAX = 512 << 10
 _STEP = 64 << 10
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 Records = list[dict[str, Any]]
 _Numbered = list[tuple[int, dict[str, Any]]]
@@ -104,10 +104,7 @@ def _lines_before(path: Path, end: int, limit: int) -> tuple[_Numbered, int]:
         # Begins inside a line, or at its end.
         cut = data.find(b"\n") + 1
         data, start = data[cut:], start + cut
-    return _last(list(_numbered(data, start)), limit, start)
-
-
-def _last(found: list[tuple[int, int, dict[str, Any]]], limit: int, start: int) -> tuple[_Numbered, int]:
+    found = list(_numbered(data, start))
     kept = found[-limit:]
     begins = start if len(kept) == len(found) else kept[0][0]
     return [(end, record) for _, end, record in kept], begins
@@ -116,7 +113,5 @@ def _last(found: list[tuple[int, int, dict[str, Any]]], limit: int, start: int) 
 def _numbered(data: bytes, offset: int) -> Iterator[tuple[int, int, dict[str, Any]]]:
     for line in data.split(b"\n")[:-1]:
         begin, offset = offset, offset + len(line) + 1
-        try:
-            yield begin, offset, _decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            continue
+        if (record := decode_json(line, dict[str, Any])) is not None:
+            yield begin, offset, record

@@ -20,7 +20,7 @@ from holdfast.backlog.sync import take_in
 from holdfast.config.settings import Config
 from holdfast.domain import entries
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.engine.recover import recover
+from holdfast.engine.recovery import recover
 from holdfast.engine.spawn import Spawn
 from holdfast.ledgers.files import FileLedger
 from holdfast.ports import DidNotHappen, Effect, Happened, InDoubt, Reconciled

@@ -1,10 +1,21 @@
-"""Landings that the branch has and the journal does not: it was put back from a backup, and they came after that.
+"""Recovery: what a crash, or a journal that was put back from a backup, left open is settled. Nothing is performed.
 
-A landed commit names its task and its attempt, and so does a colleague's of the same names. So trailers alone decide
-nothing. A commit is taken for a task's landing only after a person said that the newer journal is lost, for a task that
-this journal has not ended, with an attempt that could have come next, and where the audit log or git's own log of the
-branch says that it was landed here. Then it is journalled as landed, and nothing of it runs again. Where that is not
-so, the task waits for a person.
+`recover` gives every open intent of an earlier run exactly one closing entry. Its effect is asked what the world shows:
+
+- it happened: `_confirmed`, at any age;
+- otherwise, older than `replay_age_max_s`: `_abandoned`, and the operator gets a note;
+- it did not happen: `_failed` with the reason `not_started`, and the loop plans anew;
+- it cannot be told: `_parked`, until `holdfast resolve` says.
+
+Then the claims that the dead orchestrator held and never started are given back, and `wal_replay_completed` tells the
+counts. A kill at any point leaves some intents closed and the others open; the next start goes on with those.
+
+`settle_landed` is for landings that the branch has and the journal does not: it was put back from a backup, and they
+came after that. A landed commit names its task and its attempt, and so does a colleague's of the same names. So
+trailers alone decide nothing. A commit is taken for a task's landing only after a person said that the newer journal is
+lost, for a task that this journal has not ended, with an attempt that could have come next, and where the audit log or
+git's own log of the branch says that it was landed here. Then it is journalled as landed, and nothing of it runs again.
+Where that is not so, the task waits for a person.
 """
 
 from __future__ import annotations
@@ -13,23 +24,29 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast.config.settings import Config
-from holdfast.domain.entries import MOVE_TO, LandIntended
+from holdfast.domain.entries import MOVE_TO, PAYLOADS, EffectIntended, LandIntended, ReplayCompleted
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
-from holdfast.engine.effects import acknowledge
+from holdfast.engine.effects import Closed, acknowledge, close_intent
+from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.git import command as git
-from holdfast.landing.rewritten import COMMITS_MAX
+from holdfast.landing.branch import COMMITS_MAX
 from holdfast.layout import Layout
-from holdfast.ports import LedgerReader
+from holdfast.ports import DidNotHappen, Effects, Happened, InDoubt, Ledger, LedgerReader, Reconciled
+from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.from_journal import ref_of
-from holdfast.storage.audit.noted import content
-from holdfast.storage.audit.verify import day_files, parse
+from holdfast.storage.audit.notes import content
+from holdfast.storage.audit.verify import parse
 from holdfast.storage.journal.entry import Record
+from holdfast.storage.journal.intents import OpenIntent
 from holdfast.worktrees import merges, pins
 
+RECOVER = "recover"
 _DOUBT = "It may have landed already: "
 _OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 _TRAILERS = "Holdfast-Task: ", "Holdfast-Attempt: "
@@ -56,12 +73,81 @@ _WAY_FROM_ANOTHER: dict[TaskState, TaskEvent] = {
 _GOES_ON = {*_WAY_FROM_ANOTHER} - {TaskState.PLANNED, TaskState.FAILED, TaskState.BLOCKED, TaskState.OPEN}
 
 
-def settle(context: RunContext) -> None:
+# -- open intents ------------------------------------------------------------------------------------------------------
+
+
+def recover(
+    ledger: Ledger, effects: Effects, now: float, replay_age_max_s: float
+) -> tuple[ReplayCompleted, list[Closed]]:
+    """Closes what is open and releases what is stale. Performs nothing."""
+    closed = [
+        _close_as_found(ledger, intent, _judge(intent, effects), now, replay_age_max_s)
+        for intent in ledger.pairing.open_intents()
+    ]
+    released = _release_stale_claims(ledger)
+    counts = {how: sum(item.how == how for item in closed) for how in ("confirmed", "failed", "abandoned", "parked")}
+    completed = ReplayCompleted(**counts, released=released)
+    ledger.append(ledger.epoch, [Record("wal_replay_completed", msgspec.to_builtins(completed), actor=RECOVER)])
+    return completed, closed
+
+
+def _judge(intent: OpenIntent, effects: Effects) -> Reconciled:
+    kind = PAYLOADS[intent.entry.decision_type]
+    effect = effects.get(kind) if issubclass(kind, EffectIntended) else None
+    if effect is None:
+        return InDoubt(f"nothing here knows how to look for a {intent.entry.decision_type}")
+    try:
+        return effect.reconcile(intent)
+    except HoldfastError as error:
+        if is_fatal(error) or is_environment(error):
+            # It says nothing of the intent, which stays open: the next start looks again.
+            raise
+        return InDoubt(f"looking for it failed: {error}")
+
+
+def _close_as_found(
+    ledger: Ledger, intent: OpenIntent, verdict: Reconciled, now: float, replay_age_max_s: float
+) -> Closed:
+    age_s = now - intent.entry.timestamp
+    match verdict:
+        case Happened(result):
+            how, reason, output = "confirmed", "found done after a crash", result
+        case _ if age_s > replay_age_max_s:
+            how, reason, output = "abandoned", f"it is {age_s:.0f} s old, and may no longer be wanted", {}
+        case DidNotHappen():
+            how, reason, output = "failed", Reason.NOT_STARTED, {}
+        case InDoubt(doubt):
+            how, reason, output = "parked", doubt, {}
+    close_intent(ledger, intent, how, reason, output, actor=RECOVER)
+    return Closed(intent.entry.inputs.get("task", ""), intent.entry.decision_type, how, reason)
+
+
+def _release_stale_claims(ledger: Ledger) -> int:
+    """A task that was claimed and never started has nobody working on it: it is open again, under the same attempt."""
+    # A copy: requests of the API add tasks meanwhile.
+    claimed = (task for task in ledger.state.tasks.copy().values() if task.state is TaskState.CLAIMED)
+    # A worker that is none of ours may well live: its lease tells.
+    stale = [task for task in claimed if not task.started and not task.remote]
+    for task in stale:
+        target = TASK.next(task.state, TaskEvent.UNCLAIM)
+        inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": Reason.CLAIM_RELEASED}
+        ledger.append(ledger.epoch, [Record(MOVE_TO[target], inputs, actor=RECOVER)])
+    return len(stale)
+
+
+# -- landings that this journal does not know --------------------------------------------------------------------------
+
+
+def settle_landed(context: RunContext) -> None:
     """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
     tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
     tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
     named = _named(git.discover(context.repo), context.branch) if tasks else {}
-    witnessed = _witnessed(context, named.keys()) if named else {}
+    # Those of the attempts that were landed from here, each with what says so.
+    witnessed: dict[str, str] = {}
+    if named:
+        witnessed = dict.fromkeys(_in_branch_log(context) & named.keys(), "git's log of the branch")
+        witnessed |= dict.fromkeys(_in_audit_log(context.layout, context.ledger, named.keys()), "the audit log")
     for task in tasks:
         of_task = [attempt for attempt in named if attempt.rpartition(".")[0] == task.id]
         sure = [each for each in of_task if each in witnessed and _can_be(task, each)]
@@ -108,8 +194,7 @@ def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record
         move(event, **_facts(task, event, attempt, named.get(attempt, "")))
     outcome = {"commit": named.get(attempt, ""), "branch": branch, "attempt": attempt, "left": []}
     move(TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome=outcome)
-    told = {"decision": "happened", "was": task.parked, "reason": Reason.RESOLVED_BY_PERSON}
-    return [*records, record("task_flagged", 0, {"task": task.id, "parked": ""}, told)]
+    return records
 
 
 # -- what is there ----------------------------------------------------------------------------------------------------
@@ -131,12 +216,6 @@ def _attempts_in(message: str) -> list[str]:
     lines = [line.strip() for line in message.splitlines()]
     tasks, names = ([line.removeprefix(key) for line in lines if line.startswith(key)] for key in _TRAILERS)
     return [each for each in names if each.rpartition(".")[0] in tasks and each.rpartition(".")[2].isdigit()]
-
-
-def _witnessed(context: RunContext, named: Collection[str]) -> dict[str, str]:
-    """Those of the attempts that were landed from here, each with what says so."""
-    found = dict.fromkeys(_in_branch_log(context) & set(named), "git's log of the branch")
-    return found | dict.fromkeys(_in_audit_log(context.layout, context.ledger, named), "the audit log")
 
 
 def _in_audit_log(layout: Layout, journal: LedgerReader, named: Collection[str]) -> set[str]:
@@ -189,8 +268,7 @@ def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) 
         event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
         context.move(task, event, Reason.LANDED, **_facts(task, event, attempt, commit))
     # Its checkouts have followed long since, and may have gone on.
-    flag = {"task": task.id, "parked": "", "happened": ["refresh"]}
-    context.append(Record("task_flagged", flag, actor="recover"))
+    context.append(context.flagged(task, RECOVER, parked="", happened=["refresh"]))
     repository = git.discover(context.repo)
     old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
     wanted = LandIntended(task.id, attempt, context.branch, old or "0" * len(commit), commit)

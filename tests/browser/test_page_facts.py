@@ -1,4 +1,4 @@
-"""What the pages say is so: of what is made, of who works, of what was killed, failed or is not known."""
+"""The facts on the pages: figures, agents at work, and what was killed, has failed or is not known."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ until then `Task.unfiled` holds what will be written, and a crash in between lea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -40,28 +41,12 @@ class Catalogue:
         found = self._folded.get(name.casefold(), "")
         return found if found != name else ""
 
-    def free(self, words: str, taken: Mapping[str, Any], also: Mapping[str, Any]) -> str:
+    def free(self, words: str, taken: dict[str, Any], also: dict[str, Any]) -> str:
         base = slug(words)
-        name = free_id(words, _Either(taken, also), self._numbers.get(base, 1))
+        name = free_id(words, ChainMap(taken, also), self._numbers.get(base, 1))
         _, _, number = name.rpartition("-")
         self._numbers[base] = int(number) if name != base and number.isdecimal() else 1
         return name
-
-
-class _Either:
-    """Whether one of two has it."""
-
-    def __init__(self, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        self._both = (one, other)
-
-    def __contains__(self, name: object) -> bool:
-        return any(name in each for each in self._both)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for each in self._both for name in each)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._both))
 
 
 def create(
@@ -75,7 +60,7 @@ def create(
     for values in given:
         named = {**values, "parent": parent} if parent else dict(values)
         if not named.get("id"):
-            named["id"] = catalogue.free(words_of(named), decision.tasks, made)
+            named["id"] = catalogue.free(words_of(named), decision.ledger.state.tasks, made)
         definition = from_values(named)
         _expect_new(decision, catalogue, definition, made)
         made[definition.id] = definition

@@ -1,4 +1,4 @@
-"""What the journal says must exist beside it: blobs, the files of every attempt, and its snapshots.
+"""The files that must exist according to the journal: blobs, the files of every attempt, and its snapshots.
 
 It is collected entry by entry, in a few words for each attempt, however many turns that had. The snapshots of a task
 that has ended are only counted: its refs may be gone for good reason.
@@ -13,6 +13,7 @@ import msgspec
 from holdfast.domain.entries import MOVES, EntryLike
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
+from holdfast.storage.files.json_file import decode_json
 
 DEFINITION, ORDER, GATES, VERDICT = "a definition", "the order for a start", "the pinned gates", "a verdict"
 FEEDBACK, OUTPUT = "the feedback for an agent", "the output of a gate"
@@ -45,10 +46,7 @@ def blob_named_by(entry: EntryLike) -> tuple[str, str]:
 
 def outputs_in(verdict: bytes) -> list[str]:
     """The blobs that a verdict names."""
-    try:
-        found = msgspec.json.decode(verdict, type=_Judged)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return []
+    found = decode_json(verdict, _Judged) or _Judged()
     return [result.output for result in found.results if result.output]
 
 

@@ -43,7 +43,7 @@ def noted_now(layout: Layout) -> AuditNoted | None:
 
 
 def to_note(layout: Layout, noted: AuditNoted | None) -> AuditNoted | None:
-    """What the journal is to note now; None while the record that it has `noted` is missing."""
+    """The note that the journal needs now; None while the record that it has `noted` is missing."""
     try:
         is_whole = noted is None or holds(layout, noted)
     except DiskError:

@@ -1,4 +1,4 @@
-"""Under `serve`, gates and git run beside everything else that is asked meanwhile."""
+"""Slow gates and git under `serve`: they run beside everything else that is asked meanwhile."""
 
 from __future__ import annotations
 

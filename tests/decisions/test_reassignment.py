@@ -13,16 +13,10 @@ from kit.project import add, landed, layout, settings, sound, state
 from kit.tasks import ask, hanging, journal, living_run
 from kit.waiting import wait_for
 
-# Whole runs, of seconds each.
-pytestmark = pytest.mark.heavy
-
 CLEVER = {"name": "clever", "command": ["sh", "-c", "cat > told.txt; echo clever > who.txt"], "prompt": "stdin"}
 
-
-@pytest.fixture
-def repo(repo: Path) -> Path:
-    settings(repo, agents=[CLEVER])
-    return repo
+# Whole runs, of seconds each.
+pytestmark = [pytest.mark.heavy, pytest.mark.repo(agents=[CLEVER])]
 
 
 def at_work(repo: Path, task: str = "a") -> bool:
@@ -44,7 +38,7 @@ def expect_gone_on(repo: Path) -> None:
     assert "a" in landed(repo)
     assert git(repo, "show", "main:a.txt") == "x", "the turn of the first agent is lost"
     assert git(repo, "show", "main:who.txt") == "clever"
-    # It is told what was done so far.
+    # Its prompt has what was done so far.
     assert "a.txt" in git(repo, "show", "main:told.txt")
     sound(repo)
 

@@ -13,7 +13,7 @@ from holdfast.domain.entries import MOVE_TO, LandingPromoted
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine.landing import finish, land_again
+from holdfast.engine.landing import land_again, verify_and_land
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.snapshots.store import CANDIDATES
 from holdfast.storage.journal.entry import Record
@@ -59,7 +59,7 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
 def _finished(decision: DecisionContext, task: Task, said: str) -> Answer:
     assert decision.context is not None
     if task.state is TaskState.DONE:
-        finish(decision.context, task)
+        verify_and_land(decision.context, task)
     note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
     return decision.answer(task, note=note, landed=task.landed)
 

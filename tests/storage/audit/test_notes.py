@@ -1,4 +1,4 @@
-"""The journal notes how far the audit log reached: what was removed from it since is told, and not signed anew."""
+"""The journal notes how far the audit log reached: what was removed from it since is reported, and not signed anew."""
 
 from __future__ import annotations
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.attempt_history import DETAIL_CHARS_MAX
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import Task, standing
+from holdfast.domain.task_record import DETAIL_CHARS_MAX, Task, standing
 from holdfast.storage.journal.entry import Record
 from kit.states import CLAIMED, folded, moves, story
 

@@ -1,4 +1,4 @@
-"""Who is late, and who cannot be: a server that did not run itself gives the whole time again."""
+"""Time limits of requests and leases: a server that did not run itself gives the whole time again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that are left alone for now: why, and until when.
+"""Tasks that are left alone for now: why, and until when; and how long tasks have waited for their subtasks.
 
 A fault of the machine (a full disk, a git that was killed) is not the task's: it is tried again after a growing pause
 and costs no attempt. A run that would otherwise be over leaves it to the next one after FAILURES_MAX tries.
@@ -7,12 +7,14 @@ and costs no attempt. A run that would otherwise be over leaves it to the next o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from holdfast.clock import monotonic
+from holdfast.clock import GAP_S, Awake, monotonic
+from holdfast.domain.fsm import Reason
 from holdfast.engine.context import RunContext
+from holdfast.engine.plan import GIVEN_UP
 from holdfast.errors import (
     DefinitionLost,
     GitLocked,
@@ -76,6 +78,36 @@ class TaskHolds(dict[str, TaskHold]):
     def drop(self, names: Iterable[str]) -> None:
         for name in names:
             self.pop(name, None)
+
+
+class Waits:
+    """How long tasks have waited for subtasks. Counted while a run lives; begun anew by each run and after each gap."""
+
+    def __init__(self, look_s: float) -> None:
+        self._awake = Awake(look_s + GAP_S)
+        self._since: dict[str, float] = {}
+
+    def overdue(self, limits: Mapping[str, float]) -> set[str]:
+        """Takes all who wait, and how long each may; those who have waited so long."""
+        gaps, now = self._awake.gaps, self._awake.now()
+        if self._awake.gaps > gaps:
+            self._since.clear()
+        self._since = {name: self._since.get(name, now) for name in limits}
+        return {name for name, seconds in limits.items() if now - self._since[name] >= seconds}
+
+
+def handle_failure(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> None:
+    """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
+    if take_foreign(context, holds, name, error, stays=stays):
+        return
+    holds.failures[name] += 1
+    task = context.board.task(name)
+    event = GIVEN_UP.get(task.state)
+    if event is None or holds.failures[name] < FAILURES_MAX:
+        holds.hold(name, str(error), soon=holds.failures[name] < FAILURES_MAX)
+        return
+    del holds.failures[name]
+    context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be continued: {error}")
 
 
 def take_foreign(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:

@@ -1,5 +1,4 @@
-"""What is drawn can be read: edges of the graph run between the boxes, and the timeline folds the time in which nothing
-happened."""
+"""The graph and the timeline can be read: edges run between the boxes, and idle time is folded."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from playwright.sync_api import expect
 
 Look = Callable[..., Any]
 
-# Every edge is walked in small steps; a step that is inside of a box that the edge neither leaves nor leads to is told.
+# Every edge is walked in small steps; a step inside a box that the edge neither leaves nor leads to is returned.
 CROSSED = """
 () => {
   const boxes = [...document.querySelectorAll("svg.graph .node")].map((node) => {

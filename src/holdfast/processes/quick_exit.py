@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 def leave(code: int) -> NoReturn:
     """Ends the process at once: to take all modules and records apart first costs a tenth of `holdfast list`.
 
-    What must last was synced by who wrote it. Where a thread is left, or something cannot be flushed, the
+    What must last was synced when it was written. Where a thread is left, or something cannot be flushed, the
     interpreter ends as it always does, and says so.
     """
     threading = sys.modules.get("threading")
     if threading is not None and threading.active_count() > 1:
         sys.exit(code)
-    # A stream is None where who started us had closed it.
+    # A stream is None where our parent had closed it.
     streams = (sys.stdout, sys.stderr)
     try:
         for stream in filter(None, streams):

@@ -16,7 +16,7 @@ from holdfast.decisions.turns import settle
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import outcome
+from holdfast.engine import orphans
 from holdfast.engine.context import RunContext
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.attempt_folder import POLL_S, Liveness
@@ -47,8 +47,7 @@ def stop(decision: DecisionContext, asked: Several) -> Answer:
 
 def flag(decision: DecisionContext, task: Task, number: int = 0) -> Record:
     """Parks the task: a run would go on with the attempt at once."""
-    flag = {"task": task.id, "parked": STOPPED, "not_before": task.not_before, "cause": task.cause}
-    return decision.record("task_flagged", number, flag)
+    return decision.flagged(task, number, parked=STOPPED, not_before=task.not_before, cause=task.cause)
 
 
 def _expect_stoppable(task: Task) -> None:
@@ -65,7 +64,7 @@ def _await_end(context: RunContext, task: Task) -> None:
     deadline = monotonic() + context.config.grace_s + SPARE_S
     while task.state in AT_WORK and context.spawn.look(task) is Liveness.ALIVE:
         if monotonic() > deadline:
-            outcome.orphan(context, task, TaskEvent.CRASH)
+            orphans.orphan(context, task, TaskEvent.CRASH)
             return
         time.sleep(POLL_S)
 

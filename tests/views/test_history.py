@@ -1,9 +1,7 @@
-"""What is made of the journal for who looks back: the same in one reading and in many, and what stands out in it."""
+"""The history of runs, attempts and losses: the same after one reading of the journal and after many."""
 
 from __future__ import annotations
 
-import json
-import re
 import signal
 from collections import deque
 from pathlib import Path
@@ -13,17 +11,13 @@ import msgspec
 import pytest
 
 from holdfast.app import App
-from holdfast.domain.entries import EFFECTS, PAYLOADS
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
-from holdfast.server.routes.costs import far_from_usual
-from holdfast.storage.journal.entry import Entry
-from holdfast.storage.records.at_work import last_tool
 from holdfast.views.history import Chronicle
-from holdfast.views.story import plain_words
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, sound
 from kit.roots import short_run
+from kit.states import entry
 from kit.tasks import THREE_TURNS, failed
 
 
@@ -63,31 +57,6 @@ def test_following_the_journal_gives_what_reading_it_at_once_gives(tmp_path: Pat
             looks += told(grown, following) == told(grown)
     assert looks > 10 and told(grown, following) == whole
     assert following._last is not None and reader._ends[following._last].end == len(content)
-
-
-def test_costs_far_above_the_usual_are_shown() -> None:
-    usual = {f"t{number}": 1.0 + number / 100 for number in range(9)}
-    assert list(far_from_usual(usual, "a task")) == []
-    ((name, (usd, expected, ratio, words)),) = far_from_usual({**usual, "dear": 5.0, "free": 0.0}, "a task")
-    assert (name, usd) == ("dear", 5.0) and expected == pytest.approx(1.045)
-    assert ratio == pytest.approx(usd / expected) and "4.8 times as much as a task usually does" in words
-    # A few say nothing about what is usual.
-    assert list(far_from_usual({"a": 1.0, "b": 1.0, "dear": 100.0}, "a task")) == []
-
-
-def entry(kind: str, seq: int, output: dict[str, Any] | None = None, **inputs: Any) -> Entry:
-    return Entry(
-        seq,
-        "",
-        float(seq),
-        kind,
-        inputs,
-        output=output or {},
-        actor="somebody",
-        committed=True,
-        synced=False,
-        entry_hash="",
-    )
 
 
 def test_old_losses_and_verdicts_are_still_shown_after_thousands_of_others(tmp_path: Path) -> None:
@@ -134,39 +103,3 @@ def test_every_way_in_which_a_run_ends_is_in_the_journal(tmp_path: Path) -> None
     assert [end["how"] for end in ends] == ["orderly", "orderly", "stopped", "orderly"]
     assert ends[2]["reason"] == "it stopped with ZeroDivisionError"
     sound(repo)
-
-
-def test_every_kind_of_entry_has_plain_words() -> None:
-    told = {
-        kind: plain_words(entry(kind, 1, task="a", attempt="a.1", event="retry", reason="why")) for kind in PAYLOADS
-    }
-    untold = {kind for kind, words in told.items() if not words}
-    assert not any(re.search(r"[a-z]_[a-z]|[{}]", words) for words in told.values())
-    pairs = {f"task_{effect}_{end}" for effect in EFFECTS for end in ("intent", "confirmed")}
-    nobody = {"run_started", "run_ended", "wal_replay_completed", "request_answered", "tasks_filed", "audit_noted"}
-    assert untold == (pairs - {"task_publish_confirmed"}) | nobody
-    assert plain_words(entry("something_{new}", 1, task="a")) == "Something {new}"
-
-
-@pytest.mark.parametrize(
-    ("events", "wanted"),
-    [
-        ([], ("", False)),
-        (["1 tool_started x a"], ("x", True)),
-        (["1 tool_started x a", "1 tool_ended - a"], ("x", False)),
-        (["1 tool_started x a", "1 tool_started y b", "1 tool_ended - b"], ("x", True)),
-        (["1 tool_started x", "1 tool_ended - late"], ("x", False)),
-        (["1 tool_started x a", "1 tool_ended -"], ("x", False)),
-        (["1 tool_started x a", "1 ended"], ("x", False)),
-        (["1 tool_started x a", "2 said"], ("x", False)),
-        (["1 tool_ended - before", "1 tool_started x a"], ("x", True)),
-    ],
-)
-def test_a_tool_runs_from_its_beginning_to_its_end(tmp_path: Path, events: list[str], wanted: tuple[str, bool]) -> None:
-    files = layout(tmp_path).attempt_files("a.1")
-    files.events.parent.mkdir(parents=True)
-    with open(files.events, "w") as file:
-        for each in events:
-            start, kind, name, call, *_ = [*each.split(), "", ""]
-            file.write(json.dumps({"start": int(start), "type": kind, "name": name, "call": call}) + "\n")
-    assert last_tool(files) == wanted

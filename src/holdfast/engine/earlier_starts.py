@@ -1,0 +1,265 @@
+"""What earlier starts left: trees to continue from, files of a lost journal in the way, secrets of killed runners.
+
+Which tree a later start continues from, the journal says, by its commit: of the last turn that stands, of the end of a
+start that was paused, or of an orphan that is kept as it was found. An attempt without any begins with its base and the
+work so far. A first start of a task needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.domain.state import State
+from holdfast.domain.task_record import PreviousAttempt, Task
+from holdfast.domain.wording import plural
+from holdfast.engine.prompt import PromptTree
+from holdfast.errors import HoldfastError, NestedLost, SnapshotLost, TurnUnknown
+from holdfast.git import command as git
+from holdfast.layout import Attempt, Layout
+from holdfast.ports import LedgerReader
+from holdfast.processes import starts
+from holdfast.snapshots.snapshots import ROOT, reference
+from holdfast.snapshots.store import Store
+from holdfast.storage.files import disk
+from holdfast.storage.files.quarantine import set_aside, set_end_aside
+from holdfast.storage.records import attempt_folder, ledger
+from holdfast.worktrees import merges
+from holdfast.worktrees.worktrees import Worktrees
+
+# What a runner of a lost journal is given to end by itself.
+STRANGER_GRACE_S = 5.0
+
+
+# -- the commits of an attempt, by its name ----------------------------------------------------------------------------
+
+
+def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
+    """The task and the attempt that `name` means: an attempt itself, or a task, whose last attempt is meant."""
+    if name in state.tasks:
+        return state.tasks[name], state.tasks[name].attempt
+    task = state.tasks.get(name.rpartition(".")[0])
+    number = name.rpartition(".")[2]
+    if task is None or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= task.attempts:
+        return None
+    return task, f"{task.id}.{int(number)}"
+
+
+def base_of(journal: LedgerReader, task: Task | None, attempt: str) -> str:
+    """The commit that an attempt began with; empty where the journal does not know it. `task` is the attempt's."""
+    if task is not None and task.attempt == attempt:
+        return task.base
+    found = (
+        str(entry.inputs.get("base", ""))
+        for _, entry in journal.read()
+        if entry.decision_type == "task_spawn_intent" and entry.inputs.get("attempt") == attempt
+    )
+    return next(filter(None, found), "")
+
+
+def journalled_turns(journal: LedgerReader, attempt: str) -> dict[int, str]:
+    """The commit of each turn of an attempt that left a snapshot, as the journal has it."""
+    found = (
+        entry.inputs
+        for _, entry in journal.read()
+        if entry.decision_type == "turn_completed" and entry.inputs.get("attempt") == attempt
+    )
+    return {int(turn["turn"]): str(turn["snapshot"]) for turn in found if turn.get("snapshot")}
+
+
+def snapshot_of(journal: LedgerReader, attempt: str, turn: int) -> str:
+    """The commit that holds the tree as the turn left it, as the journal has it."""
+    found = journalled_turns(journal, attempt)
+    commit = found.get(turn, "")
+    if not commit:
+        known = f"has {plural(max(found), 'turn')}" if found else "has completed none"
+        raise TurnUnknown(turn=turn, attempt=attempt, known=known)
+    return commit
+
+
+def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
+    """Every snapshot of an attempt, as name → commit; also of one whose worktree is gone."""
+    folder = reference(attempt, "x").removesuffix("x")
+    return {ref.removeprefix(folder): commit for ref, commit in store.refs(folder).items()}
+
+
+# -- the tree to continue from -----------------------------------------------------------------------------------------
+
+
+def continued_tree(worktrees: Worktrees, journal: LedgerReader, task: Task) -> tuple[str, PromptTree]:
+    """The snapshot that the attempt's next start continues from, and what its prompt says of it."""
+    snapshot = tree_of(journal, task)
+    if snapshot:
+        expect_whole(worktrees.store, task.id, task.attempt, task.stands, snapshot)
+        expect_nested(worktrees, task.id, task.attempt, task.stands, task.base, commit=snapshot)
+    return snapshot, _interrupted(worktrees.store, journal, task)
+
+
+def tree_of(journal: LedgerReader, task: Task) -> str:
+    """The snapshot that the next start of the attempt goes on with; empty where it begins from its base."""
+    if task.tree or not task.stands:
+        return task.tree
+    # An undo from before its entry said which commit.
+    return journalled_turns(journal, task.attempt).get(task.stands, "")
+
+
+def _interrupted(store: Store, journal: LedgerReader, task: Task) -> PromptTree:
+    """What the agent had changed after its last turn when its start was orphaned."""
+    orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
+    if orphan is None or task.was_put_back:
+        return PromptTree()
+    last = journalled_turns(journal, task.attempt).get(task.stands, "")
+    if last and not store.descends(orphan, last):
+        # By its name alone it is of an older life of this data root.
+        return PromptTree()
+    trees = f"{last or task.begun or task.base}^{{tree}}", f"{orphan}^{{tree}}"
+    asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
+    names = [git.readable(name) for name in store.run(*asked).fields()]
+    return PromptTree(differing=sorted(names), is_kept=task.tree == orphan)
+
+
+def turn_as_commit(
+    trees: Worktrees, journal: LedgerReader, task: Task, left: PreviousAttempt, who: merges.GitAuthor
+) -> str:
+    """What an earlier attempt had changed by the end of a turn, as one commit on its base."""
+    snapshot = snapshot_of(journal, left.attempt, left.turn)
+    expect_whole(trees.store, task.id, left.attempt, left.turn, snapshot)
+    expect_nested(trees, task.id, left.attempt, left.turn, left.base, commit=snapshot)
+    # A nested repository stays in the worktree, for the agent to see to.
+    more = (trees.store, left.base, snapshot, f"Turn {left.turn} of {left.attempt}\n", who)
+    made = merges.candidate(*more, exclude=trees.exclude, modules=trees.modules, leaves_nested=True)
+    return made or left.base
+
+
+def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) -> None:
+    """Before anything is begun with it: what the journal acknowledged and is gone is for a person to decide."""
+    reason = store.flaw_of(commit) if store.exists else "the store is missing"
+    if reason:
+        raise SnapshotLost(task=task, attempt=attempt, turn=turn, commit=commit, store=store.path, reason=reason)
+
+
+def expect_nested(worktrees: Worktrees, task: str, attempt: str, turn: int, base: str, commit: str) -> None:
+    """Before a start goes on with a snapshot: the repositories that were made inside the worktree stand there still."""
+    if gone := nested_gone(worktrees, task, base, commit):
+        raise NestedLost(task=task, attempt=attempt, turn=turn, folder=worktrees.path(task) / git.readable(gone[0]))
+
+
+def nested_gone(worktrees: Worktrees, task: str, base: str, commit: str) -> list[str]:
+    """The nested repositories of a snapshot that are not in the task's worktree: nobody else has their files."""
+    inner, top = merges.nested(worktrees.store, base, commit, worktrees.exclude), worktrees.path(task)
+    return [path for path in inner if not os.path.lexists(top / path / ".git")]
+
+
+def newest_whole(journal: LedgerReader, worktrees: Worktrees, attempt: str, turn: int, base: str) -> tuple[int, str]:
+    """The newest turn up to this one whose tree is there, with its commit; (0, "") where none is."""
+    turns = {number: commit for number, commit in journalled_turns(journal, attempt).items() if number <= turn}
+    lost, task = worktrees.store.incomplete(set(turns.values())), attempt.rpartition(".")[0]
+    for number, commit in sorted(turns.items(), reverse=True):
+        if commit not in lost and not nested_gone(worktrees, task, base, commit):
+            return number, commit
+    return 0, ""
+
+
+# -- what a start of a lost journal left -------------------------------------------------------------------------------
+
+# Nothing of it is taken for an attempt of the same name. A first start owns the whole folder. Of a later one its own
+# files go, and the end of each ledger, with what it said and spent: lines stand in the order of the starts, so what the
+# journal knows keeps its place and its offsets.
+
+
+def set_strangers_aside(
+    layout: Layout, attempt: str, start: int, intent: str, reason: str, repo: Path | None = None
+) -> list[Path]:
+    """Moves files in the way of a start that belong to another intent; ends the processes there first. Returns
+    where each is now. With `repo`, its snapshots lose their names."""
+    files = layout.attempt_files(attempt)
+    if not attempt_folder.strangers(files, start, intent):
+        return []
+    starts.end_all(files, attempt, None, STRANGER_GRACE_S)
+    found = attempt_folder.strangers(files, start, intent)
+    own = attempt_folder.read_start(files, start)
+    first = start + 1 if own is not None and own.intent == intent else start
+    is_all = found == [files.root]
+    # The files of the start last: they say that there is something to set aside.
+    moved = []
+    for path in () if is_all else (files.turns, files.events, files.traces, files.spend, files.provenance):
+        if path.exists() and (kept := _end_before(path, first)) < path.stat().st_size:
+            name = f"{attempt}-{path.name}"
+            moved.append(set_end_aside(layout.quarantine, path, kept, reason, name, mode=attempt_folder.PRIVATE))
+    if repo is not None:
+        _forget_snapshots(layout, repo, attempt, first)
+    names = {path: attempt if is_all else f"{attempt}-{path.name}" for path in found}
+    return moved + [set_aside(layout.quarantine, path, reason, name) for path, name in names.items()]
+
+
+def _end_before(path: Path, start: int) -> int:
+    """Where the lines of the starts before this one end."""
+    return max(
+        (line.cursor for line in ledger.LineLedger(path).read() if line.record.get("start", 0) < start), default=0
+    )
+
+
+def _forget_snapshots(layout: Layout, repo: Path, attempt: str, start: int) -> None:
+    """Refs in our own store that a lost start has made, by names that a new start uses, too."""
+    store, files = Store.of(layout.snapshots, repo), layout.attempt_files(attempt)
+    lines = ledger.LineLedger(files.turns).read() if files.turns.exists() else ()
+    last = max((line.record.get("turn", 0) for line in lines), default=0)
+    gone = {}
+    for ref, commit in store.refs(f"{ROOT}/{attempt}/").items():
+        kind, _, number = ref.rpartition("/")[2].rpartition("-")
+        first = last + 1 if kind == "turn" else start
+        if start == 1 or (kind != "found" and number.isdigit() and int(number) >= first):
+            gone[ref] = commit
+    store.forget(gone)
+
+
+# -- what a killed runner left of its agent's secrets ------------------------------------------------------------------
+
+# Found by the marks in the data root. A mark counts only where nothing of its attempt is alive: `alive.lock` is in
+# nobody's hands, and is held meanwhile, so that no start begins in between.
+
+
+def find_leftovers(layout: Layout) -> list[Path]:
+    """The folders of agents that have ended, in which a secret was left."""
+    found = []
+    for files in _marked(layout):
+        with _over(files) as is_over:
+            if is_over:
+                found.append(files.agent)
+    return found
+
+
+def remove_leftovers(layout: Layout) -> None:
+    for files in _marked(layout):
+        # `check` reports what cannot be removed.
+        with contextlib.suppress(HoldfastError), _over(files) as is_over:
+            if is_over:
+                if os.path.lexists(files.agent):
+                    disk.remove_tree(files.agent)
+                disk.unlink(layout.agent_secrets / files.root.name, missing_ok=True)
+
+
+def _marked(layout: Layout) -> list[Attempt]:
+    try:
+        names = sorted(os.listdir(layout.agent_secrets))
+    except FileNotFoundError:
+        return []
+    return [layout.attempt_files(name) for name in names if not disk.is_leftover(name)]
+
+
+@contextlib.contextmanager
+def _over(files: Attempt) -> Iterator[bool]:
+    if not files.alive.exists():
+        # The attempt's folder is gone.
+        yield True
+        return
+    with files.alive.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kit.project import make_repo
+from kit.server import Server, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of a repository without tasks, for all tests of a module."""
+    with served(make_repo(tmp_path_factory.mktemp("server") / "repo")) as serving:
+        yield serving
