@@ -111,7 +111,7 @@ def test_nothing_is_proven_from_a_log_or_a_seal_that_was_edited(tmp_path: Path) 
     content, path = (tmp_path / D1).read_bytes(), tmp_path / "merkle" / seal.file
     for wrong in (content.replace(b'"0.1"', b'"9.9"'), lines_of(tmp_path / D1)[0], b""):
         (tmp_path / D1).write_bytes(wrong)
-        with pytest.raises(errors.AuditCorrupt, match="first 2 records"):
+        with pytest.raises(errors.AuditCorrupt, match="begin with the 2 records"):
             proofs.prove(tmp_path, D1, 0)
     (tmp_path / D1).unlink()
     with pytest.raises(errors.AuditCorrupt, match="first 2 records"):
