@@ -73,7 +73,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: list[str]
     put_back: list[str]
     problems: list[FileProblem]
-    # The files as they were seen; None where some were written since.
+    # The files as they are then; None where nothing was read.
     scan: BacklogScan | None = None
     # Of those put back, the ones that a command of git took, and that deleting alone would have cancelled.
     swept: list[str] = []
@@ -164,14 +164,16 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport
         # Where somebody was quicker, theirs stays, or git has taken the folder again: the next look sees to it.
         with contextlib.suppress(TaskExists, AlreadyExists, FileMissing):
             backlog.add(missing[name], name, FOLDER_OF[ledger.state.tasks[name].state])
-    seen = None if put_back or cancelled else scan
+    if put_back or cancelled:
+        # A file that names one of those as its parent is sound again.
+        scan = backlog.scan()
     return SyncReport(
         added=added,
         edited=edited,
         cancelled=cancelled,
         put_back=put_back,
         problems=[*scan.problems, *away],
-        scan=seen,
+        scan=scan,
         swept=sorted(taken),
     )
 

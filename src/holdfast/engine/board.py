@@ -27,7 +27,7 @@ from holdfast.errors import (
     TaskFileChanged,
     TaskFileMissing,
 )
-from holdfast.ports import BacklogFolder, BacklogScan, Ledger, TaskFile
+from holdfast.ports import BacklogFolder, Ledger, TaskFile
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.records.blobs import Blobs
 
@@ -126,12 +126,13 @@ class Board:
     def take_in(self) -> SyncReport:
         """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
         report = take_in(self.ledger, self.backlog, self.blobs)
-        scan = report.scan or self.backlog.scan()
         with self.lock:
-            self._learn(report, scan)
+            self._learn(report)
         return report
 
-    def _learn(self, report: SyncReport, scan: BacklogScan) -> None:
+    def _learn(self, report: SyncReport) -> None:
+        scan = report.scan
+        assert scan is not None, "a report of what was taken in has the files"
         files = {**scan.tasks, **{name: copies[-1] for name, copies in scan.moved.items()}}
         stopped = {name for problem in scan.problems for name in problem.tasks}
         stale = {name for name in {*files, *self.files} if files.get(name) != self.files.get(name)}
