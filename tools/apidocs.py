@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import pages
 from holdfast.server.openapi import TAGS, statuses
@@ -23,12 +22,7 @@ def main(arguments: Sequence[str], page: Path = PAGE) -> int:
 
 
 def render(page: str) -> str:
-    return pages.fill(page, ["operations"], lambda name: table(operations()))
-
-
-def operations() -> list[Operation]:
-    """Those of any server: only their functions would need one."""
-    return all_operations(cast(Any, None))
+    return pages.fill(page, ["operations"], lambda name: table(all_operations()))
 
 
 def table(listed: list[Operation]) -> str:

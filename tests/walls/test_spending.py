@@ -12,7 +12,7 @@ from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.server.access import quotas
 from holdfast.server.operations import Ask, NoQuery, Principal
 from holdfast.server.problems import Problem
-from holdfast.server.routes.work import WORK, Progress
+from holdfast.server.routes.work import OPERATIONS, Progress
 from kit.runner import Bench
 
 
@@ -67,7 +67,7 @@ def test_an_agents_messages_have_a_rate_and_a_sum() -> None:
 
 
 def test_progress_is_asked_for_its_room_before_it_is_written() -> None:
-    operation = next(each for each in WORK if each.name == "progress_task")
+    operation = next(each for each in OPERATIONS if each.name == "progress_task")
     body = Progress("x" * 9_000)
     ask = Ask(principal=Principal("agent", "agent", "t", "t.1"), path={}, query=NoQuery(), body=body)
     api: Any = SimpleNamespace(quotas=quotas.Quotas(lambda: 0.0))

@@ -67,29 +67,22 @@ class Api:
 
     def authenticate(self, request: Request) -> Principal:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token:
+        if scheme.lower() == "bearer" and token:
+            if (principal := self.tokens.principal(token.strip())) is not None:
+                return principal
+            code, detail = "token_unknown", "This token is not, or no longer, valid."
+        else:
+            code = "token_missing"
             detail = "Send `Authorization: Bearer …`; runtime/secret/server.json has the operator's token."
-            problem = Problem(401, "token_missing", detail, WWW_Authenticate="Bearer")
-            self.deny(None, request, problem)
-            raise problem
-        principal = self.tokens.principal(token.strip())
-        if principal is None:
-            problem = Problem(
-                401, "token_unknown", "This token is not, or no longer, valid.", WWW_Authenticate="Bearer"
-            )
-            self.deny(None, request, problem)
-            raise problem
-        return principal
+        problem = Problem(401, code, detail, WWW_Authenticate="Bearer")
+        self.deny(None, request, problem)
+        raise problem
 
     def deny(self, principal: Principal | None, request: Request, problem: Problem) -> None:
         who = principal.name if principal else STRANGER
         asked, code = f"{request.method} {request.url.path}", problem.document.code
         self.logs.write("access_denied", "warning", code=code, asked=asked, by=who)
         self._denied.add(who, code, asked)
-
-    @property
-    def denials(self) -> int:
-        return self._denied.total
 
     def put_on_record(self, event: str, details: dict[str, object]) -> None:
         """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that.

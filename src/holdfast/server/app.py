@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,39 +47,25 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 def build(api: Api, operations: list[Operation], more: list[BaseRoute]) -> Starlette:
     routes = [Route(each.path, _endpoint(api, each), methods=[each.method], name=each.name) for each in operations]
-    handlers: Mapping[Any, Any] = {
-        Problem: _problem_response,
-        HTTPException: _http_error_response,
-        HoldfastError: _error_response,
-        Exception: _internal_error_response,
-    }
+    handlers = dict.fromkeys((Problem, HTTPException, HoldfastError, Exception), _error_response)
     app = Starlette(routes=[*routes, *more], exception_handlers=handlers)
     # A path has one spelling; a redirection would repeat the name in the Host header, whatever it is.
     app.router.redirect_slashes = False
     return app
 
 
-async def _problem_response(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Problem)
-    return response(problem)
-
-
 async def _error_response(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HoldfastError)
-    return response(problem_of(error))
-
-
-async def _internal_error_response(request: Request, error: Exception) -> Response:
-    """Answers without the error's text, which is in the log: it may hold more than the client should know."""
+    if isinstance(error, Problem):
+        return response(error)
+    if isinstance(error, HoldfastError):
+        return response(problem_of(error))
+    if isinstance(error, HTTPException):
+        code = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
+        detail = f"{request.method} {request.url.path}: {TITLES.get(error.status_code, error.detail)}. See /docs."
+        headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
+        return response(Problem(error.status_code, code, detail, **headers))
+    # Without the error's text, which is in the log: it may hold more than the client should know.
     return response(Problem(500, "internal_fault", INTERNAL.format(kind=type(error).__name__)))
-
-
-async def _http_error_response(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = {404: "no_such_path", 405: "no_such_method"}.get(error.status_code, "refused")
-    detail = f"{request.method} {request.url.path}: {TITLES.get(error.status_code, error.detail)}. See /docs."
-    headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
-    return response(Problem(error.status_code, code, detail, **headers))
 
 
 def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
@@ -135,7 +121,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         except Problem as problem:
             api.deny(principal, request, problem)
             raise
-    content = await read_body(request) if operation.body is not None or operation.changes else b""
+    content = await _read_body(request) if operation.body is not None or operation.changes else b""
     given = request.headers.get(KEY_HEADER, "")
     ask = Ask(
         principal=principal,
@@ -146,6 +132,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         match=request.headers.get("if-match", "").strip(),
         headers={name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
         address=request.client.host if request.client else "",
+        api=api,
     )
     if not operation.early and operation.right != "public":
         await api.until_prepared()
@@ -185,13 +172,13 @@ def _response(operation: Operation, result: Any, status: int) -> Response:
     return Response(_encode(result), status, media_type=media_type, headers=headers)
 
 
-async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
+async def _read_body(request: Request) -> bytes:
     """The body, as long as it is not longer than allowed; a longer one is not read to its end."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > most:
-            detail = f"The body is longer than {most:,} bytes. Nothing was changed; send less at a time."
+        if size > BODY_BYTES_MAX:
+            detail = f"The body is longer than {BODY_BYTES_MAX:,} bytes. Nothing was changed; send less at a time."
             raise Problem(413, "body_too_large", detail, Connection="close")
         parts.append(part)
     return b"".join(parts)

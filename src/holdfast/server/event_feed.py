@@ -55,17 +55,15 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def event_of(run: str, entry: Entry) -> Event:
     inputs = entry.inputs
-    task, attempt = inputs.get("task", ""), inputs.get("attempt", "")
-    data = {name: value for name, value in inputs.items() if name not in _UNTOLD}
     return Event(
         run=run,
         seq=entry.seq,
         at=entry.timestamp,
         kind=entry.decision_type,
-        task=task,
-        attempt=attempt,
+        task=inputs.get("task", ""),
+        attempt=inputs.get("attempt", ""),
         actor=entry.actor,
-        data=data,
+        data={name: value for name, value in inputs.items() if name not in _UNTOLD},
         output=entry.output,
     )
 

@@ -8,7 +8,7 @@ disk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,7 @@ Right = Literal["public", "any", "read", "work", "operate"]
 # make, in its thread.
 Lane = Literal["here", "aside", "batch", "loop"]
 Role = Literal["operator", "agent", "reader"]
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -51,7 +52,8 @@ class NoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One request, decoded. `key` is what nothing happens twice under; `match` is the If-Match of the request.
 
-    `found` is what the operation has looked up before, where it does.
+    `found` is what the operation has looked up before, where it does. `api` is the `Api`, for a change that needs more
+    of the server than its `DecisionContext` has.
     """
 
     principal: Principal
@@ -63,6 +65,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     address: str = ""
     found: Any = None
+    api: Any = None
 
     @property
     def client(self) -> str:
@@ -76,6 +79,12 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def attempt(self) -> str:
         return self.path["attempt"]
+
+
+def row_from(kind: type[S], source: object, **more: Any) -> S:
+    """A row of this kind: `more`, and of the source the other fields that the kind has."""
+    names = (name for name in kind.__struct_fields__ if name not in more and hasattr(source, name))
+    return kind(**{name: getattr(source, name) for name in names}, **more)
 
 
 class Raw(msgspec.Struct, frozen=True):

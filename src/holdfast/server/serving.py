@@ -195,7 +195,7 @@ class _Thread:
     def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
         self._api = api
         self._socket = listening
-        app = asgi.build(api, all_operations(api), static_routes(api.guard))
+        app = asgi.build(api, all_operations(), static_routes(api.guard))
         config = uvicorn.Config(
             app,
             loop="none",

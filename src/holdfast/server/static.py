@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from holdfast.server.access.host_check import Guard
 from holdfast.server.problems import Problem
 
 WEB = Path(__file__).parent / "web"
+PAGES = {"/": "index.html", "/docs": "docs.html"}
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -34,31 +34,13 @@ HEADERS = {
 }
 
 
-async def page(request: Request) -> Response:
-    return _file("index.html")
-
-
-async def docs(request: Request) -> Response:
-    return _file("docs.html")
-
-
-async def file(request: Request) -> Response:
-    return _file(request.path_params["name"])
-
-
-def _file(name: str) -> Response:
-    path = WEB / name
-    if "/" in name or path.suffix not in TYPES or not path.is_file():
-        raise Problem(404, "no_such_path", "There is no such file. The dashboard is at /.")
-    return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)
-
-
 def static_routes(guard: Guard) -> list[BaseRoute]:
-    def guarded(function: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            guard.check_name(request)
-            return await function(request)
+    async def file(request: Request) -> Response:
+        guard.check_name(request)
+        name = PAGES.get(request.url.path) or request.path_params["name"]
+        path = WEB / name
+        if "/" in name or path.suffix not in TYPES or not path.is_file():
+            raise Problem(404, "no_such_path", "There is no such file. The dashboard is at /.")
+        return Response(path.read_bytes(), media_type=TYPES[path.suffix], headers=HEADERS)
 
-        return endpoint
-
-    return [Route(path, guarded(each)) for path, each in (("/", page), ("/docs", docs), ("/web/{name}", file))]
+    return [Route(path, file) for path in (*PAGES, "/web/{name}")]

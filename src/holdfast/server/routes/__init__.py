@@ -29,14 +29,14 @@ from holdfast.server.routes import (
 )
 
 
-def all_operations(api: Api) -> list[Operation]:
+def all_operations() -> list[Operation]:
     """Fixed paths stand before those with a name in them."""
     found = [
-        *work.operations(api),
+        *work.OPERATIONS,
         *status.OPERATIONS,
         *tasks.OPERATIONS,
         *journal.OPERATIONS,
-        *decisions.operations(api),
+        *decisions.OPERATIONS,
         *attempts.OPERATIONS,
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
@@ -45,7 +45,7 @@ def all_operations(api: Api) -> list[Operation]:
         *costs.OPERATIONS,
         *quality.OPERATIONS,
         *observability.OPERATIONS,
-        *auth.operations(api),
+        *auth.OPERATIONS,
         *health.OPERATIONS,
     ]
     found.append(_described(found))

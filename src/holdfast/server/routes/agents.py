@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import msgspec
 
@@ -12,7 +13,7 @@ from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
-from holdfast.server.operations import Ask, NewestQuery, NoBody, Operation
+from holdfast.server.operations import Ask, NewestQuery, NoBody, Operation, row_from
 from holdfast.server.problems import Problem
 from holdfast.server.routes.decisions import Changed
 from holdfast.server.routes.tasks import row, rows_of
@@ -110,26 +111,19 @@ def row_of(api: Api, task: Task) -> AgentRow:
     files = api.layout.attempt_files(task.attempt)
     seen, at = attempt_folder.liveness(files, task.starts, task.intent), agent_at_work(files, task)
     running = attempt_folder.read_process(files)
-    age = api.context.silence.seconds(task.attempt)
-    return AgentRow(
-        attempt=task.attempt,
-        task=task.id,
+    return row_from(
+        AgentRow,
+        at,
         title=title,
-        agent=task.agent,
         model=task.model,
         state=_WORDS[seen],
-        turn=at.turn,
         tool=at.tool if at.tool_runs else "",
-        usd=at.usd,
-        tokens=at.tokens,
         context_tokens=_context(files),
-        since=task.changed_at,
-        heartbeat_age_s=age,
-        silent_s=_silent(api, files),
+        heartbeat_age_s=api.context.silence.seconds(task.attempt),
+        silent_s=age_of(files.output, api.context.clock()),
         remote=False,
         pid=running.agent.pid if running is not None and seen is Liveness.ALIVE else 0,
         last_tool="" if at.tool_runs else at.tool,
-        retrying=at.retrying,
     )
 
 
@@ -139,9 +133,10 @@ def _context(files: Attempt) -> int:
     return counted if isinstance(counted, int) else 0
 
 
-def _silent(api: Api, files: Attempt) -> float:
+def age_of(path: Path, now: float) -> float:
+    """How long ago a file was written to; 0 where there is none."""
     try:
-        return max(0.0, api.context.clock() - files.output.stat().st_mtime)
+        return max(0.0, now - path.stat().st_mtime)
     except FileNotFoundError:
         return 0.0
 
@@ -205,21 +200,7 @@ def sessions(api: Api, ask: Ask) -> Sessions:
     query: NewestQuery = ask.query
     with api.chronicle as told:
         newest = (each for each in reversed(told.sittings) if not query.task or each.task == query.task)
-        return Sessions(
-            [
-                SessionRow(
-                    attempt=each.attempt,
-                    task=each.task,
-                    agent=each.agent,
-                    start=each.start,
-                    session=each.session,
-                    began=each.began,
-                    ended=each.ended,
-                    turns=each.turns,
-                )
-                for each in itertools.islice(newest, query.limit)
-            ]
-        )
+        return Sessions([row_from(SessionRow, each) for each in itertools.islice(newest, query.limit)])
 
 
 OPERATIONS = [

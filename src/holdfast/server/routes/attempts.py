@@ -16,7 +16,7 @@ from holdfast.engine.earlier_starts import snapshots_of
 from holdfast.engine.turns import new_turns
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
-from holdfast.server.operations import Ask, Operation
+from holdfast.server.operations import Ask, Operation, row_from
 from holdfast.server.routes.agents import known_attempt
 from holdfast.storage.records import ledger
 from holdfast.views.diffs import Diffs
@@ -146,23 +146,7 @@ class Snapshots(msgspec.Struct, frozen=True):
 
 def view(known: AttemptFacts) -> AttemptView:
     spent = known.spent
-    return AttemptView(
-        id=known.id,
-        task=known.task,
-        agent=known.agent,
-        model=known.model,
-        why=known.why,
-        base=known.base,
-        began=known.began,
-        ended=known.ended,
-        state=known.state,
-        turns=known.turns,
-        usd=spent.usd,
-        tokens=spent.tokens,
-        seconds=spent.seconds,
-        session=known.session,
-        outcome=known.outcome,
-    )
+    return row_from(AttemptView, known, usd=spent.usd, tokens=spent.tokens, seconds=spent.seconds)
 
 
 def list_attempts(api: Api, ask: Ask) -> AttemptList:
@@ -194,17 +178,12 @@ def list_turns(api: Api, ask: Ask) -> Turns:
     undone = facts_of(api, ask.attempt).undone
     lines = [line for _, line in new_turns(_files(api, ask), 0, 0) if line.turn > query.after]
     rows = [
-        TurnRow(
-            turn=line.turn,
-            start=line.start,
+        row_from(
+            TurnRow,
+            line,
             began=line.ts - line.seconds,
             at=line.ts,
-            seconds=line.seconds,
-            tool=line.tool,
             files=line.files[:FILES_IN_A_TURN_MAX],
-            usd=line.usd,
-            tokens=line.tokens,
-            snapshot=line.snapshot,
             undone=line.turn in undone,
         )
         for line in lines[: query.limit]

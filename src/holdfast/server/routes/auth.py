@@ -60,32 +60,27 @@ def start(api: Api, ask: Ask) -> Start:
     return Start(api.tokens.start, api.tokens.prove(ask.query.role, api.url, ask.query.nonce))
 
 
-def revoke(api: Api) -> Any:
-    def function(decision: DecisionContext, ask: Ask) -> Revoked:
-        role = ask.body.role
-        # On record first, and synced: what is answered here can be relied on, also after a crash.
-        api.context.auditor.record("tokens_revoked", {"role": role, "by": ask.principal.name})
-        api.tokens.revoke(role)
-        api.logs.register(api.tokens.of_role(role))
-        api.logs.register(api.tokens.key(role))
-        # The command line finds its token there.
-        if (path := api.layout.server).exists():
-            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-            tokens = {"token": api.tokens.of_role("operator"), "reader_token": api.tokens.of_role("reader")}
-            disk.replace(path, msgspec.json.encode({**found, **tokens}), 0o600)
-        return Revoked(role, "the new token is in runtime/secret/server.json of the data root")
-
-    return function
+def revoke(decision: DecisionContext, ask: Ask) -> Revoked:
+    api: Api = ask.api
+    role = ask.body.role
+    # On record first, and synced: what is answered here can be relied on, also after a crash.
+    api.context.auditor.record("tokens_revoked", {"role": role, "by": ask.principal.name})
+    api.tokens.revoke(role)
+    api.logs.register(api.tokens.of_role(role), api.tokens.key(role))
+    # The command line finds its token there.
+    if (path := api.layout.server).exists():
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        tokens = {"token": api.tokens.of_role("operator"), "reader_token": api.tokens.of_role("reader")}
+        disk.replace(path, msgspec.json.encode({**found, **tokens}), 0o600)
+    return Revoked(role, "the new token is in runtime/secret/server.json of the data root")
 
 
-def operations(api: Api) -> list[Operation]:
-    return [
-        Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, answer=Me, right="any", tag="auth",
-                  early=True),
-        Operation("GET", "/auth/key", "show_key", "What a page signs itself in with again after a restart.", key,
-                  answer=Key, right="read", tag="auth", early=True),
-        Operation("GET", "/auth/start", "prove_start", "Proof that this server knows a role's key.", start,
-                  answer=Start, right="public", query=StartQuery, tag="auth", early=True),
-        Operation("POST", "/auth/revoke", "revoke_tokens", "Make all tokens of a role worthless; new ones are made.",
-                  revoke(api), answer=Revoked, right="operate", lane="loop", body=Revoke, tag="auth"),
-    ]  # fmt: skip
+OPERATIONS = [
+    Operation("GET", "/auth/me", "show_me", "Whose token this is.", me, answer=Me, right="any", tag="auth", early=True),
+    Operation("GET", "/auth/key", "show_key", "What a page signs itself in with again after a restart.", key,
+              answer=Key, right="read", tag="auth", early=True),
+    Operation("GET", "/auth/start", "prove_start", "Proof that this server knows a role's key.", start, answer=Start,
+              right="public", query=StartQuery, tag="auth", early=True),
+    Operation("POST", "/auth/revoke", "revoke_tokens", "Make all tokens of a role worthless; new ones are made.",
+              revoke, answer=Revoked, right="operate", lane="loop", body=Revoke, tag="auth"),
+]  # fmt: skip

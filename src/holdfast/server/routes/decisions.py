@@ -13,7 +13,7 @@ from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
 from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
-from holdfast.decisions.mailbox import decide
+from holdfast.decisions.mailbox import DECISIONS, decide
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
@@ -23,7 +23,6 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.earlier_starts import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.access.subtask_limits import fenced_in
-from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, view_of
@@ -80,18 +79,20 @@ class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _decided(kind: str, decision: DecisionContext, params: dict[str, Any]) -> Changed:
     answer = decide(decision, kind, params)
-    name = answer.tasks[0].id
     # What was cancelled with it stands behind it.
-    more = rows_of(decision, [task.id for task in answer.tasks[1:]])
-    return Changed(rows_of(decision, [name])[0], answer.tasks[0].note, msgspec.to_builtins(answer.facts), more)
+    row, *more = rows_of(decision, [task.id for task in answer.tasks])
+    return Changed(row, answer.tasks[0].note, msgspec.to_builtins(answer.facts), more)
 
 
-def _of_several(kind: str) -> Any:
-    return lambda decision, ask: _decided(kind, decision, {"tasks": [ask.task]})
+def _about_task(kind: str) -> Any:
+    """The decision of this kind, with what the body says; some are about several tasks, and get this one."""
+    is_of_several = "tasks" in DECISIONS[kind][0].__struct_fields__
 
+    def function(decision: DecisionContext, ask: Ask) -> Changed:
+        about = {"tasks": [ask.task]} if is_of_several else {"task": ask.task}
+        return _decided(kind, decision, {**about, **msgspec.structs.asdict(ask.body)})
 
-def _of_one(kind: str) -> Any:
-    return lambda decision, ask: _decided(kind, decision, {"task": ask.task})
+    return function
 
 
 class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,30 +113,6 @@ class SettledAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: Annotated[str, Meta(max_length=200)] = ""
 
 
-def retry(decision: DecisionContext, ask: Ask) -> Changed:
-    return _decided("retry", decision, {"tasks": [ask.task], "reason": ask.body.reason})
-
-
-def promote(decision: DecisionContext, ask: Ask) -> Changed:
-    return _decided("promote", decision, {"task": ask.task, "branch": ask.body.branch})
-
-
-def settle(decision: DecisionContext, ask: Ask) -> Changed:
-    return _decided("settle", decision, {"task": ask.task, "commit": ask.body.commit})
-
-
-def reject(decision: DecisionContext, ask: Ask) -> Changed:
-    return _decided("reject", decision, {"task": ask.task, "reason": ask.body.reason})
-
-
-def reassign(decision: DecisionContext, ask: Ask) -> Changed:
-    return _decided("reassign", decision, {"task": ask.task, "agent": ask.body.agent, "reason": ask.body.reason})
-
-
-def resolve(decision: DecisionContext, ask: Ask) -> Changed:
-    return _decided("resolve", decision, {"task": ask.task, "decision": ask.body.decision})
-
-
 _SPLITS = {
     TaskState.OPEN: TaskEvent.DECOMPOSED_BEFORE_CLAIM,
     TaskState.CLAIMED: TaskEvent.AGENT_SPLITS_WORK,
@@ -143,26 +120,22 @@ _SPLITS = {
 }
 
 
-def split(api: Api) -> Any:
-    def function(decision: DecisionContext, ask: Ask) -> Changed:
-        """The subtasks first: a crash between leaves a task whose subtasks are there, and it waits for them."""
-        task, count = decision.task(ask.task), len(ask.body.tasks)
-        is_split = decision.has_done("task_split", count)
-        if not is_split and task.state not in _SPLITS:
-            raise refused(task, "split", "only what is open or being worked on can be.")
-        new = [given(each) for each in ask.body.tasks]
-        if ask.principal.role == "agent" and not decision.has_done("task_added", 0):
-            new = fenced_in(decision, task, _definition(decision, task), new)
-        names = new_tasks.create(decision, api.catalogue, new, parent=task.id)
-        if not is_split:
-            end_attempt(decision, task)
-            decision.append([decision.moved(task, _SPLITS[task.state], Reason.REQUESTED_BY_PERSON, count)])
-        # The next answer for the task has its subtasks.
-        assert decision.context is not None
-        decision.context.board.keep_up()
-        return Changed(rows_of(decision, [task.id])[0], "it waits for its subtasks", {}, rows_of(decision, names))
-
-    return function
+def split(decision: DecisionContext, ask: Ask) -> Changed:
+    """The subtasks first: a crash between leaves a task whose subtasks are there, and it waits for them."""
+    task, count = decision.task(ask.task), len(ask.body.tasks)
+    is_split = decision.has_done("task_split", count)
+    if not is_split and task.state not in _SPLITS:
+        raise refused(task, "split", "only what is open or being worked on can be.")
+    new = [given(each) for each in ask.body.tasks]
+    if ask.principal.role == "agent" and not decision.has_done("task_added", 0):
+        new = fenced_in(decision, task, _definition(decision, task), new)
+    names = new_tasks.create(decision, ask.api.catalogue, new, parent=task.id)
+    if not is_split:
+        end_attempt(decision, task)
+        decision.append([decision.moved(task, _SPLITS[task.state], Reason.REQUESTED_BY_PERSON, count)])
+    # The next answer for the task has its subtasks.
+    decision.board.keep_up()
+    return Changed(rows_of(decision, [task.id])[0], "it waits for its subtasks", {}, rows_of(decision, names))
 
 
 def block(decision: DecisionContext, ask: Ask) -> Changed:
@@ -186,28 +159,24 @@ def block(decision: DecisionContext, ask: Ask) -> Changed:
     return Changed(rows_of(decision, [task.id])[0], body.reason)
 
 
-def edit(api: Api) -> Any:
-    def function(decision: DecisionContext, ask: Ask) -> TaskView:
-        task, body = decision.task(ask.task), ask.body
-        if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
-            raise TaskIsFinal(task=task.id, state=task.state)
-        if not isinstance(body.changes, dict) or not body.changes:
-            raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
-        _edit(decision, task, body.changes, ask.match)
-        return view_of(api, task)
-
-    return function
-
-
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Keys of a definition with their new values; null takes a key out. The file keeps its comments."""
 
     changes: dict[str, Any]
 
 
+def edit(decision: DecisionContext, ask: Ask) -> TaskView:
+    task, body = decision.task(ask.task), ask.body
+    if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+        raise TaskIsFinal(task=task.id, state=task.state)
+    if not body.changes:
+        raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
+    _edit(decision, task, body.changes, ask.match)
+    return view_of(ask.api, task)
+
+
 def _definition(decision: DecisionContext, task: Task) -> Definition:
-    assert decision.context is not None
-    made = decision.context.board.definition(task.id)
+    made = decision.board.definition(task.id)
     if made is None:
         raise InputError(detail=f"the file of {task.id!r} is gone or cannot be used")
     return made
@@ -223,8 +192,7 @@ def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: 
 
     backlog = decision.backlog
     assert isinstance(backlog, Backlog)
-    assert decision.context is not None
-    others = [(name, file.definition) for name, file in decision.context.board.files.copy().items() if name != task.id]
+    others = [(name, file.definition) for name, file in decision.board.files.copy().items() if name != task.id]
 
     def changed(found: FoundFile, text: bytes) -> bytes:
         new = edited(text, found.definition, found.path.stem, values)
@@ -244,16 +212,13 @@ def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: 
 
     backlog.change(task.id, changed)
     # Journalled like any edit of a file; nobody watches for our own.
-    decision.context.board.take_in()
+    decision.board.take_in()
 
 
 def _is_meant(match: str, etag: str) -> bool:
     """Whether an If-Match allows it: without one, with `*`, or with the etag, alone or among others."""
-    return (
-        not match
-        or match == "*"
-        or etag in (each.strip().removeprefix('"').removesuffix('"') for each in match.split(","))
-    )
+    tags = [each.strip().removeprefix('"').removesuffix('"') for each in match.split(",")]
+    return match in ("", "*") or etag in tags
 
 
 def undo(decision: DecisionContext, ask: Ask) -> Changed:
@@ -278,30 +243,32 @@ def _task_of(decision: DecisionContext, attempt: str) -> Task:
     return found[0]
 
 
-def operations(api: Api) -> list[Operation]:
-    def of_task(verb: str, summary: str, function: Any, body: type[msgspec.Struct] = NoBody) -> Operation:
-        path, right = f"/tasks/{{task}}/{verb}", "work" if verb in ("block", "split") else "operate"
-        return Operation("POST", path, f"{verb}_task", summary, function, answer=Changed,
-                         right=right, lane="loop", body=body, problems=(404, 409))  # type: ignore[arg-type]  # fmt: skip
+def _of_task(verb: str, summary: str, body: type[msgspec.Struct] = NoBody, function: Any = None) -> Operation:
+    """Without a `function` it is the decision of that name; what an agent may ask for itself has one."""
+    path, right = f"/tasks/{{task}}/{verb}", "work" if function else "operate"
+    return Operation("POST", path, f"{verb}_task", summary, function or _about_task(verb), answer=Changed,
+                     right=right, lane="loop", body=body, problems=(404, 409))  # type: ignore[arg-type]  # fmt: skip
 
-    def of_attempt(verb: str, summary: str, function: Any, body: type[msgspec.Struct]) -> Operation:
-        return Operation("POST", f"/attempts/{{attempt}}/{verb}", f"{verb}_attempt", summary, function, answer=Changed,
-                         right="operate", lane="loop", body=body, problems=(404, 409), tag="attempts")  # fmt: skip
 
-    return [
-        Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit(api),
-                  answer=TaskView, right="operate", lane="loop", body=Edit, problems=(404, 409, 412)),
-        of_task("cancel", "Cancel a task; whatever works on it is ended.", _of_several("cancel")),
-        of_task("retry", "Open a failed task again, or send back a result that has not landed.", retry, Again),
-        of_task("approve", "Let a result land that waits for a person, or a plan begin.", _of_one("approve")),
-        of_task("reject", "Refuse a result that waits for a person, or a plan.", reject, Rejected),
-        of_task("resolve", "Decide what is parked.", resolve, Resolved),
-        of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", _of_one("resume")),
-        of_task("reassign", "Take a task from its agent and give it to another.", reassign, Reassigned),
-        of_task("promote", "Land what an attempt made, again or after all.", promote, Promoted),
-        of_task("settle", "Say what became of a landing that is not on its branch any more.", settle, SettledAs),
-        of_task("block", "Say that another task has to come first.", block, Blocked),
-        of_task("split", "Divide a task into subtasks, and wait for them.", split(api), Split),
-        of_attempt("undo", "Put the worktree back to how a turn left it.", undo, AtTurn),
-        of_attempt("fork", "Begin anew with the tree that a turn left.", fork, Forked),
-    ]  # fmt: skip
+def _of_attempt(verb: str, summary: str, function: Any, body: type[msgspec.Struct]) -> Operation:
+    return Operation("POST", f"/attempts/{{attempt}}/{verb}", f"{verb}_attempt", summary, function, answer=Changed,
+                     right="operate", lane="loop", body=body, problems=(404, 409), tag="attempts")  # fmt: skip
+
+
+OPERATIONS = [
+    Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit,
+              answer=TaskView, right="operate", lane="loop", body=Edit, problems=(404, 409, 412)),
+    _of_task("cancel", "Cancel a task; whatever works on it is ended."),
+    _of_task("retry", "Open a failed task again, or send back a result that has not landed.", Again),
+    _of_task("approve", "Let a result land that waits for a person, or a plan begin."),
+    _of_task("reject", "Refuse a result that waits for a person, or a plan.", Rejected),
+    _of_task("resolve", "Decide what is parked.", Resolved),
+    _of_task("resume", "Go on with the last attempt of a task that has failed or was stopped."),
+    _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
+    _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
+    _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),
+    _of_task("block", "Say that another task has to come first.", Blocked, block),
+    _of_task("split", "Divide a task into subtasks, and wait for them.", Split, split),
+    _of_attempt("undo", "Put the worktree back to how a turn left it.", undo, AtTurn),
+    _of_attempt("fork", "Begin anew with the tree that a turn left.", fork, Forked),
+]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,9 +11,9 @@ from msgspec import Meta
 
 from holdfast.orchestrator.wakeup import HEARTBEAT
 from holdfast.server.api_state import Api
-from holdfast.server.operations import Ask, Operation
-from holdfast.server.routes.agents import AgentRow, rows_at_work
-from holdfast.views.history import Mark, RunFacts
+from holdfast.server.operations import Ask, Operation, row_from
+from holdfast.server.routes.agents import AgentRow, age_of, rows_at_work
+from holdfast.views.history import Mark
 
 STALLS_MAX = 100
 HOLDS_MAX = 500
@@ -93,11 +92,11 @@ class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def observe(api: Api, ask: Ask) -> Observed:
     with api.chronicle as told:
         newest = heapq.merge(reversed(told.lost), reversed(told.stumbles), key=lambda each: each.at, reverse=True)
-        stalls = [_mark(each) for each in itertools.islice(filter(_is_stall, newest), STALLS_MAX)]
+        found = itertools.islice(filter(_is_stall, newest), STALLS_MAX)
+        stalls = [row_from(MarkRow, each) for each in found]
     holds = [HoldRow(name, each.reason, each.until) for name, each in list(api.loop.holds.items())[:HOLDS_MAX]]
     now = api.context.clock()
-    beat = _age(now, api.layout.signals / HEARTBEAT)
-    tick = LoopHealth(beat, max(0.0, now - (api.loop.ticked_at or now)))
+    tick = LoopHealth(age_of(api.layout.signals / HEARTBEAT, now), max(0.0, now - (api.loop.ticked_at or now)))
     return Observed([_health(api, each) for each in rows_at_work(api)], tick, stalls, holds)
 
 
@@ -121,28 +120,13 @@ def _health(api: Api, row: AgentRow) -> AgentHealth:
     return AgentHealth(row.attempt, row.heartbeat_age_s, row.silent_s, stalled, words)
 
 
-def _age(now: float, path: Path) -> float:
-    try:
-        return max(0.0, now - path.stat().st_mtime)
-    except FileNotFoundError:
-        return 0.0
-
-
 def timeline(api: Api, ask: Ask) -> Timeline:
-    limit, current = ask.query.limit, api.context.ledger.run
+    limit = ask.query.limit
     with api.chronicle as told:
-        runs = [_run(each, current) for each in list(told.runs)[-limit:]]
-        return Timeline(runs, [_mark(each) for each in told.marks(limit)])
-
-
-def _run(run: RunFacts, current: str) -> RunRow:
-    if run.run == current:
-        return RunRow(run.run, run.began, None, "running", run.recovered)
-    return RunRow(run.run, run.began, run.last, run.end, run.recovered)
-
-
-def _mark(mark: Mark) -> MarkRow:
-    return MarkRow(mark.at, mark.kind, mark.task, mark.words, mark.plain)
+        runs = [row_from(RunRow, each, ended=each.last, how=each.end) for each in list(told.runs)[-limit:]]
+        if runs and runs[-1].run == api.context.ledger.run:
+            runs[-1] = msgspec.structs.replace(runs[-1], ended=None, how="running")
+        return Timeline(runs, [row_from(MarkRow, each) for each in told.marks(limit)])
 
 
 OPERATIONS = [

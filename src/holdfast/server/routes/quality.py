@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.landing import gate_results
 from holdfast.landing.verify import read_verdict
 from holdfast.server.api_state import Api
-from holdfast.server.operations import Ask, NewestQuery, Operation
+from holdfast.server.operations import Ask, NewestQuery, Operation, row_from
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views.history import Judged
 
@@ -85,16 +85,7 @@ def _row(blobs: Blobs, each: Judged, with_lines: bool) -> VerdictRow:
     except (HoldfastError, msgspec.MsgspecError):
         # One whose blob cannot be read is shown without its gates.
         pass
-    return VerdictRow(
-        task=each.task,
-        attempt=each.attempt,
-        at=each.at,
-        passed=each.passed,
-        kind=each.kind,
-        detail=each.detail,
-        gates=results,
-        files=files,
-    )
+    return row_from(VerdictRow, each, gates=results, files=files)
 
 
 @functools.lru_cache(maxsize=2000)
@@ -106,18 +97,7 @@ def _results(blobs: Blobs, digest: str, with_lines: bool) -> tuple[tuple[GateRes
         for each in verdict.results
     ]
     made = (
-        GateResult(
-            name=each.name,
-            passed=each.outcome == "passed",
-            outcome=each.outcome,
-            seconds=each.seconds,
-            required=each.required,
-            output=each.blob,
-            command=each.command,
-            code=each.code,
-            told=each.told,
-            lines=each.output,
-        )
+        row_from(GateResult, each, passed=each.outcome == "passed", output=each.blob, lines=each.output)
         for each in told
     )
     return tuple(made), tuple(verdict.files[:FILES_MAX])

@@ -170,8 +170,7 @@ def given(new: NewTask) -> dict[str, Any]:
 
 
 def rows_of(decision: DecisionContext, names: list[str]) -> list[TaskRow]:
-    assert decision.context is not None
-    return [row(decision.tasks[name], decision.context.board.definition(name)) for name in names]
+    return [row(decision.tasks[name], decision.board.definition(name)) for name in names]
 
 
 def list_tasks(api: Api, ask: Ask) -> TaskPage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -74,25 +75,16 @@ class Now(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def operations(api: Api) -> list[Operation]:
-    """Made for one server, because ids are given out by its catalogue."""
+def add(decision: DecisionContext, ask: Ask) -> TaskRow:
+    return _added(decision, ask, [ask.body])[0]
 
-    def add(decision: DecisionContext, ask: Ask) -> TaskRow:
-        body: NewTask = ask.body
-        return rows_of(decision, new_tasks.create(decision, api.catalogue, [given(body)]))[0]
 
-    def add_batch(decision: DecisionContext, ask: Ask) -> Added:
-        body: NewTasks = ask.body
-        return Added(rows_of(decision, new_tasks.create(decision, api.catalogue, [given(each) for each in body.tasks])))
+def add_batch(decision: DecisionContext, ask: Ask) -> Added:
+    return Added(_added(decision, ask, ask.body.tasks))
 
-    return [
-        Operation("POST", "/tasks", "add_task", "Add a task.", add, answer=TaskRow, right="operate", lane="batch",
-                  body=NewTask, status=201, problems=(404, 409), early=True),
-        Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
-                  answer=Added, right="operate", lane="batch", body=NewTasks, status=201, problems=(404, 409),
-                  early=True),
-        *WORK,
-    ]  # fmt: skip
+
+def _added(decision: DecisionContext, ask: Ask, tasks: Sequence[NewTask]) -> list[TaskRow]:
+    return rows_of(decision, new_tasks.create(decision, ask.api.catalogue, [given(each) for each in tasks]))
 
 
 def claim_next(decision: DecisionContext, ask: Ask) -> Claimed | None:
@@ -190,7 +182,11 @@ def _now(decision: DecisionContext, ask: Ask, note: str = "") -> Now:
     return Now(rows_of(decision, [ask.task])[0], note)
 
 
-WORK = [
+OPERATIONS = [
+    Operation("POST", "/tasks", "add_task", "Add a task.", add, answer=TaskRow, right="operate", lane="batch",
+              body=NewTask, status=201, problems=(404, 409), early=True),
+    Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
+              answer=Added, right="operate", lane="batch", body=NewTasks, status=201, problems=(404, 409), early=True),
     Operation("POST", "/tasks/claim", "claim_next", "Claim the task that comes first.", claim_next, answer=Claimed,
               right="operate", lane="batch", body=ClaimNext, problems=(204, 404, 409)),
     Operation("POST", "/tasks/{task}/claim", "claim_task", "Claim a task.", claim_task, answer=Claimed,
