@@ -155,7 +155,7 @@ def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> sub
     )
     # Agents and gates may use every core; the journal's sync must not wait for them.
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PGRP, child.pid, place.resources.nice)
+        os.setpriority(os.PRIO_PGRP, child.pid, os.nice(0) + place.resources.nice)
     return child
 
 
