@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from holdfast.layout import Attempt
     from kit.runner import Bench
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
@@ -87,6 +88,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Attempt:
+    """The folder of one attempt, and no repository."""
+    from holdfast.layout import Layout
+
+    made = Layout(tmp_path / "data").attempt_files("T.1")
+    made.root.mkdir(parents=True)
+    return made
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def damaged(repo: Path) -> Path:
         lambda repo: repo.parent,
     ],
 )
-def test_where_git_finds_no_work_tree_its_reason_is_given(folder_of: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_a_missing_work_tree_is_reported_with_gits_reason(folder_of: Callable[[Path], Path], tmp_path: Path) -> None:
     with pytest.raises(NotInRepository, match=r"(?i)bare|expected git repo version|not a git repository|work tree"):
         repository_of(folder_of(made(tmp_path / "repo")))
 

@@ -20,7 +20,7 @@ from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, make_tracked_repo, settings, sound, state
 from kit.roots import short_run
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = [pytest.mark.heavy, pytest.mark.repo(make=make_tracked_repo)]
@@ -58,7 +58,7 @@ def test_files_that_git_does_not_carry_are_hidden_from_stash_and_clean(tmp_path:
 @pytest.mark.parametrize("takes", TAKES)
 def test_a_run_goes_on_with_its_tasks_and_sees_new_ones(repo: Path, takes: str) -> None:
     go = repo.parent / "go"
-    add(repo, "first", f"run while [ ! -e {go} ]; do sleep 0.05; done\nwrite first.txt x", priority=1)
+    add(repo, "first", f"run {shell_wait(go)}\nwrite first.txt x", priority=1)
     add(repo, "second", "write second.txt x")
     process = begin(repo)
     wait_for(lambda: "first" in state(repo).tasks and state(repo).tasks["first"].started, "a start")

@@ -112,3 +112,11 @@ cat '{folder}/{cli}.end'
             self.process.terminate()
             self.process.wait(120)
         self._log.close()
+
+
+def confirm(page: Any) -> None:
+    """Answers the dialog with yes."""
+    from playwright.sync_api import expect
+
+    page.locator("dialog button[type=submit]").click()
+    expect(page.locator("dialog")).to_have_count(0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from browser.site import Site
+from browser.site import Site, confirm
 from kit.project import landed, layout
 from kit.waiting import wait_for
 
@@ -24,11 +24,6 @@ SHOWN = {
 
 def card(page: Any, task: str, state: str) -> Any:
     return page.locator(f'.card[data-task="{task}"][data-state="{state}"]')
-
-
-def confirm(page: Any) -> None:
-    page.locator("dialog button[type=submit]").click()
-    expect(page.locator("dialog")).to_have_count(0)
 
 
 def test_a_task_is_added_in_the_page_and_lands(site: Site, look: Look) -> None:

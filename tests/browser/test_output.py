@@ -84,7 +84,7 @@ def test_a_real_agents_stream_is_drawn_live_and_afterwards(site: Site, look: Loo
 
 
 @pytest.mark.parametrize("cli", CLIS)
-def test_why_a_real_agent_could_not_go_on_is_drawn(site: Site, look: Look, cli: str) -> None:
+def test_the_failure_of_a_real_agent_is_drawn(site: Site, look: Look, cli: str) -> None:
     env = site.records(cli, recorded(cli, "a_refusal_is_a_failed_attempt.1"))
     task(site, "work", cli)
     site.start(env=env)

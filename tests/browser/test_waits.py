@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from browser.site import Site
+from browser.site import Site, confirm
 from kit.git import faulty_git, git
 from kit.program import begin, holdfast
 from kit.project import landed, settings, state
@@ -24,11 +24,6 @@ Look = Callable[..., Any]
 
 def card(page: Any, task: str) -> Any:
     return page.locator(f'.card[data-task="{task}"]')
-
-
-def confirm(page: Any) -> None:
-    page.locator("dialog button[type=submit]").click()
-    expect(page.locator("dialog")).to_have_count(0)
 
 
 def waiting(site: Site, name: str = "readme", script: str = "append README.md more") -> Site:

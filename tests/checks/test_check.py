@@ -176,7 +176,7 @@ def test_an_empty_root_is_sound(tmp_path: Path) -> None:
     assert judge(app.layout).sound
 
 
-def test_the_chain_alone(layout: Layout) -> None:
+def test_a_check_of_the_chain_alone_looks_at_nothing_else(layout: Layout) -> None:
     _first_blob(layout).unlink()
     assert [section.name for section in judge(layout, chain_only=True).sections] == ["chain"]
     assert judge(layout, chain_only=True).sound and not judge(layout).sound
@@ -507,7 +507,7 @@ def test_running_work_of_a_living_owner_is_no_finding(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("mode", ["busy", "short"])
-def test_it_is_always_sound_while_somebody_writes(layout: Layout, mode: str) -> None:
+def test_a_root_is_sound_at_every_check_while_a_writer_works(layout: Layout, mode: str) -> None:
     owner = start_owner(layout, mode)
     try:
         counts: list[int] = []

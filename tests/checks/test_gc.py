@@ -101,7 +101,7 @@ def age_all(repo: Path, *, but: str) -> None:
             os.utime(path, (moment, moment))
 
 
-def test_it_refuses_while_somebody_runs(repo: Path) -> None:
+def test_gc_refuses_while_a_run_is_active(repo: Path) -> None:
     add(repo, "long", "write z hi\nhang")
     with started(repo, "run", "--plain"):
         wait_for(lambda: (repo / ".sdd/attempts/long.1/turns.jsonl").exists(), "it does not begin")

@@ -234,7 +234,7 @@ def test_garbage_collection_keeps_all_that_is_referenced(whole: Path) -> None:
 # -- beside a run, and in little memory -------------------------------------------------------------------------------
 
 
-def test_it_is_always_sound_while_a_run_works(tmp_path: Path) -> None:
+def test_a_root_is_sound_at_every_check_while_a_run_works(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     for number in range(2):
         script = "".join(f"write f{number} {turn}\n" for turn in range(3))

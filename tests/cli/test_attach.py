@@ -60,7 +60,7 @@ def test_leaving_stops_nothing_and_nobody_needs_to_run(repo: Path, tmp_path: Pat
     assert out.endswith("bye\nfinished\n") and "nobody runs: `holdfast run` goes on with it" in err
 
 
-def test_it_follows_over_a_restart_of_the_runner(repo: Path, tmp_path: Path) -> None:
+def test_attach_follows_over_a_restart_of_the_runner(repo: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     waits = f"run while ! test -f {go}; do sleep 0.02; done"
     add(repo, "one", f"say first\nwrite x hi\n{waits}\nonce {tmp_path}/crashed: crash\nsay second\nwrite y hi")

@@ -219,7 +219,7 @@ def test_doctor_tells_of_a_default_agent_that_is_not_signed_in(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("command", ["doctor", "agents"])
-def test_outside_a_repository(command: str, tmp_path: Path) -> None:
+def test_doctor_and_agents_work_outside_a_repository(command: str, tmp_path: Path) -> None:
     done = type_in(tmp_path, command, *(["--wait", "0"] if command == "agents" else []))
     assert "claude" in done.stdout and done.returncode == (20 if command == "doctor" else 0), done
     if command == "doctor":

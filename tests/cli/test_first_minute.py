@@ -34,23 +34,23 @@ def path_without_git(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("is_repository", [True, False])
-def test_no_git_program(is_repository: bool, tmp_path: Path) -> None:
+def test_a_missing_git_program_is_reported(is_repository: bool, tmp_path: Path) -> None:
     folder = make_repo(tmp_path / "repo", one="write x hi") if is_repository else tmp_path
     said = typed_apart(folder, "run", PATH=path_without_git(tmp_path))
     assert said.returncode == 8 and "git cannot be used" in said.stderr and "install git 2." in said.stderr
 
 
-def test_not_a_repository(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_repository_is_reported(tmp_path: Path) -> None:
     said = typed_apart(tmp_path, "run", GIT_CEILING_DIRECTORIES=str(tmp_path.parent))
     assert said.returncode == 2 and "is not in a git work tree" in said.stderr and "`git init`" in said.stderr
 
 
-def test_not_initialised(tmp_path: Path) -> None:
+def test_a_repository_without_a_data_root_is_reported(tmp_path: Path) -> None:
     said = type_in(make_bare_repo(tmp_path), "run")
     assert said.returncode == 2 and "type `holdfast init`" in said.stderr
 
 
-def test_no_commit(tmp_path: Path) -> None:
+def test_a_repository_without_a_commit_is_reported(tmp_path: Path) -> None:
     repo = repository(tmp_path)
     git(repo, "config", "user.name", "Ada")
     git(repo, "config", "user.email", "ada@example.org")
@@ -82,7 +82,7 @@ def test_a_branch_that_was_deleted_is_not_one_without_a_commit(tmp_path: Path) -
     assert "has no commit yet" in type_in(repo, "run").stderr
 
 
-def test_no_identity(tmp_path: Path) -> None:
+def test_a_missing_identity_is_reported(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", one="write x hi")
     for name in ("user.name", "user.email"):
         git(repo, "config", "--unset", name)
@@ -94,7 +94,7 @@ def test_no_identity(tmp_path: Path) -> None:
     assert typed_apart(repo, "run").returncode == 0
 
 
-def test_a_detached_head(tmp_path: Path) -> None:
+def test_a_detached_head_is_reported(tmp_path: Path) -> None:
     repo = make_repo(tmp_path, one="write x hi")
     git(repo, "checkout", "-q", "--detach")
     said = type_in(repo, "run")
@@ -103,7 +103,7 @@ def test_a_detached_head(tmp_path: Path) -> None:
     assert type_in(repo, "run").returncode == 0
 
 
-def test_a_target_branch_that_is_not_there(tmp_path: Path) -> None:
+def test_a_target_branch_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     repo = make_repo(tmp_path, one="write x hi")
     (repo / ".sdd/config/settings.yaml").write_text("git: {target_branch: release}\n")
     said = type_in(repo, "run")
@@ -122,7 +122,7 @@ def test_changes_that_are_not_committed_are_fine(tmp_path: Path) -> None:
     assert (repo / "README.md").read_text() == "mine\n" and (repo / "x").read_text() == "hi\n"
 
 
-def test_no_agent(tmp_path: Path) -> None:
+def test_a_missing_agent_is_reported(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     (repo / ".sdd/config/settings.yaml").write_text(
         "agent: ghost\nagents: [{name: ghost, command: [no-such-program]}]\n"

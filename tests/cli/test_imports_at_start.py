@@ -13,23 +13,7 @@ from holdfast.config.new_file import DEFAULT_SETTINGS
 from holdfast.config.settings import Config
 from holdfast.config.sources import _sets_nothing
 from holdfast.errors import ConfigUnreadable, SettingTwice, SettingUnknown
-
-HEAVY = (
-    "yaml",
-    "difflib",
-    "holdfast.storage.records.blobs",
-    "holdfast.snapshots.snapshots",
-    "holdfast.engine",
-)
-
-
-def loaded_by(folder: Path, *arguments: str) -> set[str]:
-    script = (
-        "import sys; from holdfast.cli.main import work\ntry: work()\nfinally: print(*sys.modules, file=sys.stderr)"
-    )
-    asked = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True)
-    return set(done.stderr.split())
+from kit.program import SLOW_LIBRARIES, loaded_by
 
 
 @pytest.mark.parametrize("command", ["list", "status"])
@@ -38,7 +22,7 @@ def test_looking_loads_no_slow_library(command: str, tmp_path: Path, monkeypatch
         monkeypatch.delenv(name, raising=False)
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     loaded_by(tmp_path, "init")
-    assert not loaded_by(tmp_path, command) & set(HEAVY)
+    assert not loaded_by(tmp_path, command) & SLOW_LIBRARIES
     (tmp_path / ".sdd" / "backlog" / "open" / "a.yaml").write_text("goal: x\n")
     assert "yaml" in loaded_by(tmp_path, command)
 

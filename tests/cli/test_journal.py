@@ -219,7 +219,7 @@ def test_json_is_the_journal_byte_for_byte(app: App) -> None:
     assert run_process(app, "log", "--json").stdout == raw(app)
 
 
-def test_filters(app: App) -> None:
+def test_filters_of_the_log_print_the_entries_that_fit(app: App) -> None:
     live(app)
     whole = lines(app, "log")
 
@@ -613,7 +613,7 @@ def test_completion_says_nothing_on_damage_and_outside_a_repository(app: App, tm
 
 
 @pytest.mark.parametrize(("shell", "expected"), [("zsh", ["plain", "history"]), ("fish", ["plain,history"])])
-def test_other_shells(app: App, shell: str, expected: list[str]) -> None:
+def test_other_shells_complete_commands(app: App, shell: str, expected: list[str]) -> None:
     got = complete(app, "holdfast hi", shell)
     assert [line.split("\t")[0] for line in got][: len(expected)] == expected or got[:2] == ["plain", "history"]
 

@@ -76,7 +76,7 @@ def test_an_error_of_its_own_puts_the_terminal_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
-def test_it_takes_the_terminal_again_when_it_is_continued(repo: Path, number: signal.Signals) -> None:
+def test_watch_takes_the_terminal_again_when_it_is_continued(repo: Path, number: signal.Signals) -> None:
     with Terminal(repo, "watch") as terminal:
         terminal.read_until("There are no tasks yet")
         os.kill(terminal.process.pid, number)

@@ -92,7 +92,7 @@ def test_the_run_ends_the_agent_of_what_is_cancelled(repo: Path) -> None:
         ("request.decided", "fork a --turn 1 --id new"),
     ],
 )
-def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, point: str, line: str) -> None:
+def test_a_decision_of_a_run_that_dies_on_the_way_is_made_once_by_the_asker(repo: Path, point: str, line: str) -> None:
     assert point in mailbox.REQUEST_POINTS
     failed(repo)
     add(repo, "b", "write b.txt x", depends_on=["a"])
@@ -107,7 +107,7 @@ def test_when_the_run_dies_on_the_way_the_asker_decides_and_once(repo: Path, poi
     sound(repo)
 
 
-def test_whoever_hangs_or_says_nonsense_keeps_nobody_waiting(repo: Path) -> None:
+def test_a_client_that_hangs_or_sends_nonsense_keeps_nobody_waiting(repo: Path) -> None:
     add(repo, "b", "write b.txt x", depends_on=["keeper"])
     request = {"id": "1" * 32, "kind": "cancel", "params": {"tasks": ["b"]}}
     with living_run(repo) as run:
@@ -127,7 +127,7 @@ def test_whoever_hangs_or_says_nonsense_keeps_nobody_waiting(repo: Path) -> None
         assert run.poll() is None
 
 
-def test_what_nobody_waits_for_any_more_is_not_decided(repo: Path) -> None:
+def test_a_request_that_nobody_waits_for_is_not_decided(repo: Path) -> None:
     add(repo, "b", "write b.txt x", depends_on=["keeper"])
     add(repo, "c", "write c.txt x", depends_on=["keeper"])
     with living_run(repo) as run:

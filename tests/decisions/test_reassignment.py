@@ -11,7 +11,7 @@ from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
 from kit.tasks import ask, hanging, journal, living_run
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 CLEVER = {"name": "clever", "command": ["sh", "-c", "cat > told.txt; echo clever > who.txt"], "prompt": "stdin"}
 
@@ -69,7 +69,7 @@ def test_a_run_that_lives_gives_it_away_at_once(repo: Path) -> None:
 
 def test_without_a_name_it_is_the_next_step_of_the_cascade(repo: Path) -> None:
     go = repo.parent / "go"
-    slow = {"name": "slow", "command": ["sh", "-c", f"while [ ! -e {go} ]; do sleep 0.05; done"]}
+    slow = {"name": "slow", "command": ["sh", "-c", f"{shell_wait(go)}"]}
     settings(repo, agents=[CLEVER, slow], cascade=[{"agent": "slow"}, {"agent": "clever"}])
     holdfast(repo, "add", "--id", "a", "--goal", "x")
     run = begin(repo)

@@ -14,24 +14,20 @@ from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
-from kit.waiting import wait_for
+from kit.tasks import agent_is_alive
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
 
 
-def alive(repo: Path, attempt: str) -> bool:
-    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
-    return running is not None and running.agent.is_alive()
-
-
 def begin_two(repo: Path) -> tuple[subprocess.Popen[str], Path]:
     go = repo.parent / "go"
     for name in ("one", "two"):
-        add(repo, name, f"write {name}.txt x\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite {name}-2.txt x")
+        add(repo, name, f"write {name}.txt x\nrun {shell_wait(go)}\nwrite {name}-2.txt x")
     process = begin(repo)
     for name in ("one", "two"):
-        wait_for(lambda name=name: alive(repo, f"{name}.1"), f"the agent of {name}")
+        wait_for(lambda name=name: agent_is_alive(repo, f"{name}.1"), f"the agent of {name}")
         wait_for(lambda name=name: state(repo).tasks[name].turns >= 1, f"the first turn of {name}")
     return process, go
 
@@ -41,7 +37,7 @@ def interrupted(repo: Path) -> Path:
     process, go = begin_two(repo)
     process.send_signal(signal.SIGINT)
     process.communicate()
-    assert process.returncode == 130 and alive(repo, "one.1") and alive(repo, "two.1")
+    assert process.returncode == 130 and agent_is_alive(repo, "one.1") and agent_is_alive(repo, "two.1")
     return go
 
 
@@ -51,7 +47,7 @@ def test_agents_that_outlived_their_run_are_ended_and_continued(repo: Path) -> N
     assert "one.1, two.1" in said and "`holdfast stop --agents`" in said
     ended = json.loads(holdfast(repo, "stop", "--agents", "--json"))
     assert ended["agents"] == ["one.1", "two.1"]
-    assert not alive(repo, "one.1") and not alive(repo, "two.1")
+    assert not agent_is_alive(repo, "one.1") and not agent_is_alive(repo, "two.1")
     tasks = state(repo).tasks
     assert all(task.state is TaskState.OPEN and task.continues and not task.parked for task in tasks.values())
     assert "No run is active" in holdfast(repo, "stop", "--agents", code=7)
@@ -70,7 +66,7 @@ def test_the_agent_of_one_task_is_ended_and_waits_for_resume(repo: Path, with_ru
         process.communicate()
     assert "holdfast resume one" in holdfast(repo, "stop", "one")
     wait_for(lambda: state(repo).tasks["one"].state is TaskState.OPEN, "what its runner said")
-    assert not alive(repo, "one.1") and alive(repo, "two.1")
+    assert not agent_is_alive(repo, "one.1") and agent_is_alive(repo, "two.1")
     assert state(repo).tasks["one"].parked == STOPPED and state(repo).tasks["one"].continues
     assert "cannot be stopped" in holdfast(repo, "stop", "one", code=9)
     go.touch()
@@ -137,7 +133,7 @@ def begin_slowly(repo: Path) -> tuple[subprocess.Popen[str], Path]:
 
 
 def test_an_agent_that_is_stopped_while_its_runner_still_begins_is_ended(repo: Path) -> None:
-    add(repo, "t", f"write one.txt x\nrun while [ ! -e {repo.parent / 'on'} ]; do sleep 0.05; done\nwrite two.txt x")
+    add(repo, "t", f"write one.txt x\nrun {shell_wait(repo.parent / 'on')}\nwrite two.txt x")
     process, go = begin_slowly(repo)
     holdfast(repo, "stop", "t")
     go.touch()

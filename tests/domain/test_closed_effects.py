@@ -41,7 +41,7 @@ def test_a_landing_names_its_commit_and_its_branch() -> None:
 
 @pytest.mark.parametrize("effect", ["spawn", "verify", "land", "refresh"])
 @pytest.mark.parametrize(("how", "waits"), [("parked", True), ("abandoned", True), ("failed", False)])
-def test_what_could_not_be_decided_or_was_too_old_waits_for_a_person(effect: str, how: str, waits: bool) -> None:
+def test_an_undecided_or_outdated_effect_waits_for_a_person(effect: str, how: str, waits: bool) -> None:
     assert closed(f"{effect}_{how}").parked == (f"task_{effect}_{how}: why" if waits else "")
 
 
@@ -96,7 +96,7 @@ def test_a_task_behind_one_that_failed_says_so_however_far_behind_and_another_do
     assert [made.stuck(name) for name in ("fine", "after", "begun", "a", "nobody")] == [""] * 5
 
 
-def test_what_is_over_is_not_cancelled_with_its_parent_and_the_rest_is_once_each() -> None:
+def test_subtasks_are_cancelled_once_with_their_parent_unless_they_are_over() -> None:
     made = graph(
         Node(id="p", state=S.CANCELLED), Node(id="a", parent="p"), Node(id="b", parent="a"),
         Node(id="over", parent="a", state=S.CLOSED), Node(id="below", parent="over"),

@@ -144,7 +144,9 @@ def test_every_state_and_event(machine: Machine[Any, Any], events: type[StrEnum]
 
 
 @each_machine
-def test_beginnings_and_ends(machine: Machine[Any, Any], events: type[StrEnum], text: str, count: int) -> None:
+def test_a_machine_begins_and_ends_where_it_is_drawn_so(
+    machine: Machine[Any, Any], events: type[StrEnum], text: str, count: int
+) -> None:
     assert set(machine.initial) == {target for source, _, target in drawn(text) if source == "[*]"}
     assert machine.terminal == {source for source, _, target in drawn(text) if target == "[*]"}
     for state in machine.terminal:

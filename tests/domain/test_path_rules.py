@@ -26,7 +26,7 @@ from holdfast.domain.path_rules import is_narrower, outside
         ("./src/", ["src/a"], ["a"]),
     ],
 )
-def test_rules_of_paths(rule: str, allowed: list[str], refused: list[str]) -> None:
+def test_a_rule_allows_the_paths_that_it_matches(rule: str, allowed: list[str], refused: list[str]) -> None:
     assert outside([*allowed, *refused], [rule]) == sorted(refused)
 
 

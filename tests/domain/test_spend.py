@@ -22,12 +22,12 @@ FULL = Caps(usd=1.0, tokens=10, turns=3, seconds=60.0)
         (Spend(tokens=11, seconds=61.0), "tokens"),
     ],
 )
-def test_what_is_used_to_the_last_bit_is_used_up(spent: Spend, wanted: str) -> None:
+def test_a_cap_used_to_the_last_bit_is_used_up(spent: Spend, wanted: str) -> None:
     assert FULL.exceeded(spent) == wanted
     assert Caps().exceeded(spent) == "", "without a limit nothing is"
 
 
-def test_what_is_left_is_never_below_nothing() -> None:
+def test_the_rest_of_a_budget_is_never_below_nothing() -> None:
     assert FULL.less(Spend(0.25, 4, 1, 10.0)) == Caps(0.75, 6, 2, 50.0)
     assert FULL.less(Spend(2.0, 11, 4, 61.0)) == Caps(0.0, 0, 0, 0.0)
     assert Caps(turns=3).less(Spend(5.0, 5, 1, 5.0)) == Caps(turns=2)

@@ -66,7 +66,7 @@ def again() -> list[Record]:
     return [*moves("t", S.FAILED, E.RETRY), Record("task_claimed", claim)]
 
 
-def test_what_an_attempt_left_is_told_to_the_next_one_up_to_the_turn_that_stands() -> None:
+def test_leftovers_of_an_attempt_reach_the_next_one_up_to_the_turn_that_stands() -> None:
     task = told(turn(1), turn(2), *fail(kind="failed", detail="no"), *again())
     assert task.left is not None and (task.left.attempt, task.left.turn) == ("t.1", 2)
     assert (task.attempts, task.turn, task.stands, task.undos) == (2, 0, 0, ())

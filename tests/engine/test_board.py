@@ -240,7 +240,7 @@ def test_a_task_that_came_through_the_api_is_ready_before_it_has_a_file(ledger: 
     assert ledger.state.tasks["t"].unfiled == "" and board.files["t"].definition.goal == "asked for"
 
 
-def test_where_the_backlog_is_gone_new_tasks_wait_for_their_file(ledger: FileLedger, board: Board) -> None:
+def test_new_tasks_wait_for_their_file_while_the_backlog_is_gone(ledger: FileLedger, board: Board) -> None:
     append(ledger, Record("task_added", {"task": "t", "definition": "d" * 64, "text": "goal: x\n"}))
     board.keep_up()
     aside = board.folder.with_name("aside")

@@ -84,7 +84,7 @@ def test_a_budget_that_is_only_reserved_is_waited_for(scope: str) -> None:
     assert refused == BudgetRefusal(refused.reason, None, scope, reserved=True)  # type: ignore[union-attr, arg-type]
 
 
-def test_which_cap_was_hit_decides_between_failed_and_given_back() -> None:
+def test_the_cap_that_was_hit_decides_between_failed_and_given_back() -> None:
     def hit(settings: Config, working: Task, run: Spend = Spend(), day: Spend = Spend()) -> str:  # noqa: B008
         return binding(working, Definition("a"), settings, state_of(working, run=run, day=day), "usd")
 
@@ -131,7 +131,7 @@ all_start = st.tuples(*(st.tuples(st.just("start"), st.just(number), st.integers
 
 
 @given(limits, all_start, st.lists(events, max_size=30))
-def test_however_starts_turns_and_ends_fall_each_agent_overshoots_by_one_turn_at_most(
+def test_each_agent_overshoots_by_one_turn_at_most_however_starts_turns_and_ends_fall(
     caps: dict[str, Any], starts: tuple[tuple[str, int, Any], ...], later: list[tuple[str, int, Any]]
 ) -> None:
     """The runner's rule: a turn is begun only while the start's caps are not used up. Turns of zero cost never end."""

@@ -17,7 +17,7 @@ from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
 from kit.tasks import files_landed, journal, paused, turns
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
@@ -97,7 +97,7 @@ def test_a_copied_data_root_goes_on_in_a_fresh_clone(repo: Path, tmp_path: Path)
 
 def test_nothing_of_a_snapshot_is_published_by_a_mirror(repo: Path, tmp_path: Path) -> None:
     go = repo.parent / "go"
-    add(repo, "a", f"write .env.production SECRET=1\nrun while [ ! -e {go} ]; do sleep 0.05; done")
+    add(repo, "a", f"write .env.production SECRET=1\nrun {shell_wait(go)}")
     process = begin(repo)
     wait_for(lambda: turns(repo, "a") >= 1, "a turn")
     git(tmp_path, "init", "-q", "--bare", "mirror.git")
@@ -153,7 +153,7 @@ CHOICES = pytest.mark.parametrize("choice", ["newest", "anew", "abandon", "retry
 def test_the_end_of_an_attempt_that_is_lost_parks_its_task(repo: Path, choice: str) -> None:
     go = repo.parent / "go"
     settings(repo, grace_s=0.5, max_attempts=1 if choice != "anew" else 2)
-    add(repo, "a", f"write one.txt 1\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite two.txt 2")
+    add(repo, "a", f"write one.txt 1\nrun {shell_wait(go)}\nwrite two.txt 2")
     process = begin(repo)
     wait_for(lambda: turns(repo, "a") >= 1, "a turn")
     holdfast(repo, "stop")
@@ -228,7 +228,7 @@ def test_a_snapshot_that_only_has_the_name_is_not_taken(repo: Path) -> None:
 def test_an_orphans_tree_is_kept_only_within_one_boot(repo: Path, tmp_path: Path, boots: bool) -> None:
     """A tool ended after the last turn. After a power cut, files that nobody synced are missing: the turn is redone."""
     go = tmp_path / "go"
-    wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo 2 > two.txt"
+    wait = f"{shell_wait(go)}; echo 2 > two.txt"
     add(repo, "a", f"write one.txt 1\nrun {wait}\nwrite three.txt 3")
     point = "runner.turn_line.before:2"
     run = begin(repo, HOLDFAST_CRASH_AT=point, HOLDFAST_CRASH_ONCE=str(tmp_path))

@@ -122,7 +122,7 @@ def test_after_a_fatal_error_nothing_is_asked_and_the_intent_stays_open(
     [(UNREADABLE, errors.EffectUnclear), (REFUSED, errors.EffectUnclear), *((each, type(each)) for each in FATAL)],
     ids=lambda error: "" if isinstance(error, type) else type(error).__name__,
 )
-def test_where_looking_fails_the_intent_stays_open_and_the_process_ends(
+def test_an_intent_that_cannot_be_reconciled_stays_open_and_ends_the_process(
     ledger: FileLedger, raised: errors.HoldfastError, wanted: type[errors.HoldfastError]
 ) -> None:
     effect = Scripted(LATER, raised)

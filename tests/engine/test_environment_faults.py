@@ -28,7 +28,8 @@ from kit.git import faulty_git, git
 from kit.mounts import mounts
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
-from kit.waiting import wait_for
+from kit.roots import run_here
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -41,14 +42,6 @@ def repo(repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(holds, "TRY_AGAIN_S", 0.01)
     monkeypatch.setenv("HOME", str(tmp_path))
     return repo
-
-
-def run(repo: Path) -> list[str]:
-    """One run in this process; what it said."""
-    said: list[str] = []
-    with run_context(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as context:
-        Loop(context).run()
-    return said
 
 
 def moves(repo: Path) -> list[str]:
@@ -71,7 +64,7 @@ def expect_kept(repo: Path, names: Sequence[str]) -> None:
     """Nothing is spent, and once there is room again everything lands."""
     for task in state(repo).tasks.values():
         assert task.attempts <= 1 and not task.past and not task.parked, task
-    run(repo)
+    run_here(repo)
     assert sorted(landed(repo)) == sorted(names)
     assert [task.attempts for task in state(repo).tasks.values()] == [1] * len(names)
     sound(repo)
@@ -90,7 +83,7 @@ def test_a_full_disk_costs_no_attempt_and_the_next_run_goes_on(repo: Path, tmp_p
     filler.write_bytes(bytes(shutil.disk_usage(small).free - (3 << 20)))
     for name in ("a", "b"):
         add(here, name, f"write {name}.txt x")
-    said = run(here)
+    said = run_here(here)
     # Git does not say why it could not write; so the space that is left is named.
     assert any("unable to write file big.bin" in line and "MB and" in line for line in said), said
     for task in state(here).tasks.values():
@@ -122,7 +115,7 @@ def test_a_disk_without_inodes_costs_no_attempt_and_the_next_run_goes_on(repo: P
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "many files")
     here, filler = without_inodes(repo, tmp_path / "disk", 150)
-    said = run(here)
+    said = run_here(here)
     assert any("No space left on device" in line and "inodes are free" in line for line in said), said
     task = state(here).tasks["a"]
     assert task.state is TaskState.OPEN and "No space left on device" in task.outcome["detail"]
@@ -137,7 +130,7 @@ def test_a_disk_without_inodes_costs_no_attempt_and_the_next_run_goes_on(repo: P
 def test_inodes_may_run_out_at_any_moment(repo: Path, tmp_path: Path, left: int) -> None:
     here, filler = without_inodes(repo, tmp_path / "disk", left)
     try:
-        said = run(here)
+        said = run_here(here)
     except (HoldfastError, OSError) as error:
         # It may be the orchestrator's own files that cannot be made: then the run ends.
         said = [str(error)]
@@ -165,7 +158,7 @@ def test_a_git_that_dies_costs_no_attempt(
 ) -> None:
     add(repo, "t", "write t.txt x")
     fired = faulty_git(tmp_path, monkeypatch, when, then)
-    said = run(repo)
+    said = run_here(repo)
     assert len(fired.read_text().split()) >= holds.FAILURES_MAX
     assert any(told in line for line in said), said
     task = state(repo).tasks["t"]
@@ -184,7 +177,7 @@ def test_a_git_that_dies_costs_no_attempt(
     assert json.loads(holdfast(repo, "status", "--json"))["ready"] == []
     assert "Held up: " in holdfast(repo, "history", "t")
     (tmp_path / "mended").touch()
-    run(repo)
+    run_here(repo)
     assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1 and not state(repo).tasks["t"].cause
     sound(repo)
 
@@ -196,7 +189,7 @@ def test_a_journal_without_room_is_spared_the_cause_of_a_fault(
     add(repo, "t", "write t.txt x")
     fired = faulty_git(tmp_path, monkeypatch, '"update-ref -m"*', "kill -KILL $$")
     monkeypatch.setattr(context_module, "ROOM_MIN", 1 << 62)
-    said = run(repo)
+    said = run_here(repo)
     assert fired.exists() and any("SIGKILL" in line for line in said), said
     assert state(repo).tasks["t"].state is TaskState.DONE and state(repo).tasks["t"].cause == ""
 
@@ -245,13 +238,13 @@ def test_a_failed_sync_of_the_landing_ends_the_run_and_is_not_tried_again(repo: 
     add(repo, "t", "write t.txt x")
     failing = FailingOnce(repo / ".git" / "refs" / "heads" / "main")
     with disk.use_kernel(failing), pytest.raises(SyncFailed):
-        run(repo)
+        run_here(repo)
     assert failing.fired == 1, "the sync that failed was tried again in the same process"
     kinds = [entry.decision_type for _, entry in Chain(layout(repo).wal).entries()]
     assert kinds.count("task_land_intent") == 1
     assert not {"task_land_confirmed", "task_land_failed", "task_land_parked"} & set(kinds)
     # The next process looks at what the disk has.
-    run(repo)
+    run_here(repo)
     assert landed(repo) == ["t"] and state(repo).tasks["t"].state is TaskState.CLOSED
     sound(repo)
 
@@ -270,7 +263,7 @@ def test_a_damaged_definition_is_mended_from_its_file(repo: Path) -> None:
     add(repo, "b", "write b.txt x")
     holdfast(repo, "cancel", "b")
     damage(repo, state(repo).tasks["a"].definition)
-    run(repo)
+    run_here(repo)
     assert landed(repo) == ["a"]
     sound(repo)
 
@@ -286,7 +279,7 @@ def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
     add(repo, "a", "write a.txt edited")
     add(repo, "b", "write b.txt x")
     damage(repo, task.worked_on)
-    said = run(repo)
+    said = run_here(repo)
     assert landed(repo) == ["b"]
     task = state(repo).tasks["a"]
     assert task.state is TaskState.OPEN and "cannot be read" in task.parked and task.attempts == 1, said
@@ -295,7 +288,7 @@ def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
 
 def test_a_lost_definition_of_a_task_at_work_lets_the_run_end_and_its_exit_is_kept(repo: Path) -> None:
     go = repo.parent / "go"
-    add(repo, "a", f"run while [ ! -e {go} ]; do sleep 0.05; done\nwrite a.txt x")
+    add(repo, "a", f"run {shell_wait(go)}\nwrite a.txt x")
     killed = begin(repo)
     file = layout(repo).backlog_claimed / "a.yaml"
     wait_for(lambda: file.exists() and _is_in_progress(repo, "a"), "an agent at work")
@@ -322,7 +315,7 @@ def test_a_lost_definition_of_a_task_at_work_lets_the_run_end_and_its_exit_is_ke
     assert landed(repo) == ["b"], "it takes no agent's place either"
     blob.write_bytes(whole)
     holdfast(repo, "resolve", "a", "--retry")
-    run(repo)
+    run_here(repo)
     assert landed(repo) == ["b", "a"] and state(repo).tasks["a"].attempts == 1
     sound(repo)
 

@@ -31,7 +31,7 @@ def test_an_unknown_placeholder_is_reported(text: str) -> None:
         render(text, {"a": "x", "b": ""}, "t")
 
 
-def test_it_shows_what_would_be_sent(repo: Path) -> None:
+def test_the_prompt_command_prints_the_next_prompt(repo: Path) -> None:
     settings(repo, gates=[{"name": "lint", "command": "make lint"}])
     more = {
         "goal": "Make it work.",

@@ -23,7 +23,7 @@ from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, sound, state
 from kit.states import turn_line
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -135,7 +135,7 @@ def test_a_landing_that_was_killed_accuses_nobody(repo: Path, point: str) -> Non
     sound(repo)
 
 
-def test_what_the_lost_journal_knew_is_set_aside_once_a_person_says_so(repo: Path) -> None:
+def test_facts_of_the_lost_journal_are_set_aside_once_a_person_says_so(repo: Path) -> None:
     with_lost_future(repo)
     out = holdfast(repo, "resolve", "--journal-restored")
     assert "t5.1/start-1" in out and (layout(repo).quarantine / "t5.1.1" / "exit.json").exists()
@@ -147,7 +147,7 @@ def test_what_the_lost_journal_knew_is_set_aside_once_a_person_says_so(repo: Pat
     sound(repo)
 
 
-def test_what_a_fault_kept_out_of_the_audit_log_is_added_once_the_journal_is_accepted(
+def test_entries_that_a_fault_kept_out_of_the_audit_log_are_added_once_the_journal_is_accepted(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_lost_future(repo)
@@ -184,7 +184,7 @@ def test_a_newer_journal_that_is_put_back_is_worked_on(repo: Path) -> None:
 def test_a_kill_at_any_point_leaves_no_witness_ahead(repo: Path) -> None:
     """Also where the last owner was killed, what lies beside the journal knows no more than it."""
     go = repo.parent / "go"
-    add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
+    add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     run = begin(repo)
     wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns > 0, "a turn")
     run.kill()
@@ -287,7 +287,7 @@ def test_nothing_is_taken_of_what_a_lost_start_said_and_spent(tmp_path: Path) ->
 
 def test_a_journal_put_back_to_the_middle_of_an_attempt_takes_nothing_of_the_lost_start(repo: Path) -> None:
     go, where = repo.parent / "go", layout(repo)
-    add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
+    add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     run = begin(repo)
     wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns > 0, "a turn")
     holdfast(repo, "stop", "--agents")

@@ -141,7 +141,7 @@ def serves_its_page(holdfast: Path, repo: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["wheel", "checkout"])
-def test_pipx(source: str, built: dict[str, Path], tmp_path: Path) -> None:
+def test_pipx_installs_a_working_program(source: str, built: dict[str, Path], tmp_path: Path) -> None:
     folders = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
     what = built.get(source, TOP)
     run(TOOLS / "pipx", "install", "--quiet", "--python", sys.executable, what, cwd=tmp_path, **folders)
@@ -149,7 +149,7 @@ def test_pipx(source: str, built: dict[str, Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["wheel", "checkout"])
-def test_uv_tool(source: str, built: dict[str, Path], tmp_path: Path) -> None:
+def test_uv_tool_installs_a_working_program(source: str, built: dict[str, Path], tmp_path: Path) -> None:
     folders = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     what = built.get(source, TOP)
     run(TOOLS / "uv", "tool", "install", "--quiet", "--python", sys.executable, what, cwd=tmp_path, **folders)

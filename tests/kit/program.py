@@ -29,6 +29,12 @@ _EVERYWHERE = {"HOLDFAST_SANDBOX": "none", "HOLDFAST_LIMITS__NICE": "0"}
 QUICK = {"HOLDFAST_SERVER__ENABLED": "false", **_EVERYWHERE}
 
 
+# What a command that only looks has no use for, and what takes long to load.
+SLOW_LIBRARIES = {
+    "yaml", "difflib", "holdfast.storage.records.blobs", "holdfast.snapshots.snapshots", "holdfast.engine",
+}  # fmt: skip
+
+
 class Typed(NamedTuple):
     returncode: int
     stdout: str
@@ -66,6 +72,16 @@ class Beforehand(io.BytesIO):
             self.acted = True
             self._act()
         return super().read(size)
+
+
+def loaded_by(folder: Path, *arguments: str, **env: str) -> set[str]:
+    """The modules that a command loads."""
+    script = (
+        "import sys; from holdfast.cli.main import work\ntry: work()\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    asked = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(asked, cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
 
 
 def environment(repo: Path, **more: str) -> dict[str, str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from holdfast.agents.streams import stream_of
 from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Launch, Order
@@ -38,3 +40,8 @@ def recorded(cli: str, name: str, model: str = "") -> list[AgentEvent]:
 
 def kinds(events: list[AgentEvent], *wanted: type) -> list[Any]:
     return [event for event in events if isinstance(event, wanted)]
+
+
+def line(**record: Any) -> bytes:
+    """A line of a CLI that speaks JSON."""
+    return msgspec.json.encode(record)

@@ -1,9 +1,10 @@
-"""Owning a data root for a moment, as a decision does where nobody runs."""
+"""Owning a data root in this process: for a moment, as a decision does where nobody runs, or for a whole run."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
 from holdfast.app import App
 from holdfast.backlog.folder import Backlog
@@ -11,6 +12,7 @@ from holdfast.config.settings import Config
 from holdfast.engine.board import Board
 from holdfast.engine.context import RunContext
 from holdfast.ledgers.files import FileLedger
+from holdfast.orchestrator.loop import Loop
 from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import PATIENCE_S, run_context
 
@@ -28,3 +30,11 @@ def project(ledger: FileLedger, backlog: Backlog) -> None:
     board.take_in()
     for error in board.project():
         raise error
+
+
+def run_here(repo: Path) -> list[str]:
+    """One run in this process; what it said."""
+    said: list[str] = []
+    with run_context(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as context:
+        Loop(context).run()
+    return said

@@ -97,6 +97,10 @@ class Bench:
     def records(self, path: Path) -> list[dict[str, Any]]:
         return [dict(line.record) for line in LineLedger(path).read()]
 
+    def refusals(self) -> list[str]:
+        """What the runner did not take or keep, as it tells it."""
+        return [each["detail"] for each in self.records(self.files.events) if each["type"] == "refused"]
+
     def reached(self) -> list[str]:
         return self.points.read_text().splitlines() if self.points.exists() else []
 

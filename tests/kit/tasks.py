@@ -13,10 +13,11 @@ from holdfast.decisions import mailbox
 from holdfast.domain.task import TaskState
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import attempt_folder
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, layout, state
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 THREE_TURNS = "write a.txt one\nwrite b.txt two\nappend a.txt three\n"
 
@@ -54,7 +55,7 @@ def rejected(repo: Path, task: str = "a", **more: Any) -> Path:
 def hanging(repo: Path, task: str, **more: Any) -> Path:
     """A task whose agent works until the returned file is there."""
     path = repo.parent / f"{task}.go"
-    add(repo, task, f"write {task}.txt x\nrun while [ ! -e {path} ]; do sleep 0.05; done", **more)
+    add(repo, task, f"write {task}.txt x\nrun {shell_wait(path)}", **more)
     return path
 
 
@@ -92,7 +93,7 @@ def stop_after(repo: Path, task: str, script: str, count: int, here: Path) -> No
 def paused(repo: Path, task: str = "a") -> Path:
     """Two turns are done, something more was written, and its agent was stopped. Returns what lets it go on."""
     go = repo.parent / "go"
-    wait = f"touch half.txt; while [ ! -e {go} ]; do sleep 0.05; done"
+    wait = f"touch half.txt; {shell_wait(go)}"
     script = f"write one.txt 1\nwrite two.txt 2\nrun {wait}\nwrite three.txt 3"
     stop_after(repo, task, script, 2, layout(repo).worktree(task) / "half.txt")
     return go
@@ -105,3 +106,14 @@ def turns(repo: Path, task: str) -> int:
 
 def files_landed(repo: Path) -> set[str]:
     return set(git(repo, "ls-tree", "--name-only", "main").split())
+
+
+def turns_journalled(repo: Path, task: str) -> int:
+    """Of all its attempts."""
+    known = state(repo).tasks.get(task)
+    return known.turns if known is not None else 0
+
+
+def agent_is_alive(repo: Path, attempt: str) -> bool:
+    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
+    return running is not None and running.agent.is_alive()

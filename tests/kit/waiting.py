@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 WAIT_S_MAX = 120.0
@@ -18,3 +19,8 @@ def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
         time.sleep(pause)
         pause = min(pause * 1.2, _LOOK_S_MAX)
     return found
+
+
+def shell_wait(path: Path) -> str:
+    """The same for a shell: waits until the file is there."""
+    return f"while [ ! -e '{path}' ]; do sleep 0.05; done"

@@ -12,7 +12,7 @@ from holdfast.domain.task import TaskState
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, sound, state
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -24,7 +24,7 @@ def slow_reset(repo: Path) -> Callable[[], None]:
     hooks.mkdir()
     waits, goes_on = hooks / "waits", hooks / "goes on"
     hook = hooks / "post-index-change"
-    hook.write_text(f"#!/bin/sh\ntouch '{waits}'\nwhile [ ! -e '{goes_on}' ]; do sleep 0.02; done\n")
+    hook.write_text(f"#!/bin/sh\ntouch '{waits}'\n{shell_wait(goes_on)}\n")
     hook.chmod(0o755)
     # Something to do for it: an index that is up to date already is not written.
     (repo / "README.md").write_text("changed\n")
@@ -57,7 +57,7 @@ def test_the_next_run_lands_it_again(repo: Path) -> None:
 def test_the_next_landing_of_the_same_run_comes_on_top_of_it(repo: Path) -> None:
     beside = repo.parent / "go"
     add(repo, "t", "write t.txt x")
-    add(repo, "u", f"run while [ ! -e '{beside}' ]; do sleep 0.02; done\nwrite u.txt x")
+    add(repo, "u", f"run {shell_wait(beside)}\nwrite u.txt x")
     end = slow_reset(repo)
     process = begin(repo)
     wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].state is TaskState.CLOSED, "the landing of t")

@@ -441,14 +441,14 @@ def test_files_then_their_folders_then_the_index_are_on_disk_before_the_outcome(
     assert calls[index - 1][1].endswith("/index") and ("sync", ".git") in calls[index:]
 
 
-def test_what_a_killed_process_left_unsynced_is_synced_before_it_counts(tmp_path: Path) -> None:
+def test_files_that_a_killed_process_left_unsynced_are_synced_before_they_count(tmp_path: Path) -> None:
     repo, inputs = landed(tmp_path / "repo", {"in/a": "old\n"}, {"in/a": "new\n"})
     Refresh().perform(intent("refresh", **inputs))
     calls = synced(repo, lambda: Refresh().reconcile(intent("refresh", **inputs)))
     assert {("sync", "in"), ("sync", "."), ("sync", ".git")} <= set(calls[-3:])
 
 
-def test_what_a_stash_beside_it_removes_before_the_index_knows_it_is_put_back(
+def test_a_file_that_a_stash_removes_before_the_index_knows_it_is_put_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`git stash -u` begins before, and cleans what its index does not know; its reset then finds the index locked."""

@@ -181,7 +181,7 @@ def test_paths_out_of_the_rules(repo: Path, tmp_path: Path) -> None:
     assert judge(repo, paths=("src/", "a", ".gitignore")).passed
 
 
-def test_an_empty_change(repo: Path) -> None:
+def test_an_empty_change_does_not_pass(repo: Path) -> None:
     target, _ = commits(repo)
     git(repo, "commit", "-q", "--allow-empty", "-m", "nothing")
     merged = git(repo, "rev-parse", "HEAD")
@@ -190,7 +190,7 @@ def test_an_empty_change(repo: Path) -> None:
     assert effect(repo).perform(intent(repo, target, target))["kind"] == "empty_change"
 
 
-def test_no_candidate(repo: Path) -> None:
+def test_a_missing_candidate_does_not_pass(repo: Path) -> None:
     verdict = judge(repo, candidate="")
     assert verdict.kind == "no_candidate" and not verdict.passed
     assert verify.no_candidate().detail in verify.feedback(verdict, blobs_of(repo))

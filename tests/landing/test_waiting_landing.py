@@ -27,7 +27,7 @@ def repo(repo: Path) -> Path:
     return repo
 
 
-def test_it_shows_everywhere_without_a_run(repo: Path) -> None:
+def test_a_waiting_landing_shows_everywhere_without_a_run(repo: Path) -> None:
     assert state(repo).tasks["t"].state is TaskState.DONE and state(repo).tasks["t"].landing_waits == ("README.md",)
     for command in (("list",), ("status",), ("show", "t"), ("history", "t")):
         assert "README.md" in holdfast(repo, *command), command
@@ -41,13 +41,13 @@ def test_it_shows_everywhere_without_a_run(repo: Path) -> None:
     sound(repo)
 
 
-def test_it_lands_once_the_changes_are_committed(repo: Path) -> None:
+def test_a_waiting_landing_lands_once_the_changes_are_committed(repo: Path) -> None:
     git(repo, "checkout", "README.md")
     holdfast(repo, "run")
     assert landed(repo) == ["t"] and state(repo).tasks["t"].landing_waits == ()
 
 
-def test_it_can_be_cancelled(repo: Path) -> None:
+def test_a_waiting_landing_can_be_cancelled(repo: Path) -> None:
     holdfast(repo, "cancel", "t")
     assert state(repo).tasks["t"].state is TaskState.CANCELLED and state(repo).tasks["t"].landing_waits == ()
     holdfast(repo, "run")
@@ -55,7 +55,7 @@ def test_it_can_be_cancelled(repo: Path) -> None:
     sound(repo)
 
 
-def test_it_can_be_sent_back_with_a_reason(repo: Path) -> None:
+def test_a_waiting_landing_can_be_sent_back_with_a_reason(repo: Path) -> None:
     assert "--reason" in holdfast(repo, "retry", "t", code=9)
     holdfast(repo, "retry", "t", "--reason", "leave the README alone")
     task = state(repo).tasks["t"]
@@ -64,7 +64,7 @@ def test_it_can_be_sent_back_with_a_reason(repo: Path) -> None:
     assert "leave the README alone" in holdfast(repo, "history", "t")
 
 
-def test_it_can_land_on_a_new_branch(repo: Path) -> None:
+def test_a_waiting_landing_can_go_to_a_new_branch(repo: Path) -> None:
     assert "already" in holdfast(repo, "promote", "t", "--branch", "main", code=2)
     before = git(repo, "rev-parse", "main")
     said = holdfast(repo, "promote", "t", "--branch", "later/one")

@@ -20,7 +20,7 @@ from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import SUFFIX
 from holdfast.testing.recorder import Recorder
-from kit.disks import each_disk, record, scratch
+from kit.disks import Struck, each_disk, record, scratch
 from kit.ledger_contract import Clock, LedgerContract, added, claimers
 
 
@@ -142,10 +142,6 @@ def test_power_cut_at_every_operation() -> None:
                 assert found in ({}, {"a": "OPEN"}, {"a": "OPEN", "b": "OPEN"}, {"a": "CLAIMED", "b": "OPEN"})
                 if acknowledged:
                     assert found["a"] in (acknowledged[-1][1], "CLAIMED") and "b" in found
-
-
-class Struck(BaseException):
-    """Like the interrupt of a Ctrl-C, and raised by nobody else."""
 
 
 class Strike:

@@ -188,7 +188,7 @@ def test_metric_files_rotate_and_drop_as_the_settings_say(repo: Path) -> None:
     assert len(after["snapshots"]) < len(found["snapshots"]) + 48 and after["tasks"] == wanted(repo)["tasks"]
 
 
-def test_where_they_cannot_be_written_the_work_goes_on_and_they_are_completed_later(repo: Path) -> None:
+def test_metric_files_that_cannot_be_written_stop_no_work_and_are_completed_later(repo: Path) -> None:
     add(repo, "one", "write one.txt x")
     layout(repo).sessions.mkdir()
     said = holdfast(repo, "run")

@@ -13,7 +13,7 @@ from holdfast.storage.records import attempt_folder
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -37,7 +37,7 @@ def started_with(repo: Path) -> list[str]:
 
 def test_a_copy_ends_no_agent_of_the_original_and_leaves_its_worktrees_alone(repo: Path, tmp_path: Path) -> None:
     go, copy = tmp_path / "go", tmp_path / "copy" / "repo"
-    add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
+    add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     original = begin(repo)
     wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns == 1, "a turn")
     copy.parent.mkdir()
@@ -62,7 +62,7 @@ def test_a_copy_ends_no_agent_of_the_original_and_leaves_its_worktrees_alone(rep
 
 def test_a_moved_repository_goes_on_as_before(repo: Path, tmp_path: Path) -> None:
     go, moved = tmp_path / "go", tmp_path / "moved"
-    add(repo, "t", f"write a.txt a\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite b.txt b")
+    add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     run = begin(repo)
     wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns == 1, "a turn")
     holdfast(repo, "stop", "--agents")

@@ -22,38 +22,24 @@ from holdfast.wiring import run_context
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, settings, sound, state
-from kit.tasks import journal
-from kit.waiting import wait_for
+from kit.tasks import agent_is_alive, journal, turns_journalled
+from kit.waiting import shell_wait, wait_for
 
 
 def file(repo: Path, name: str) -> str:
     return git(repo, "show", f"main:{name}")
 
 
-def alive(repo: Path, attempt: str) -> bool:
-    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
-    return running is not None and running.agent.is_alive()
-
-
 def agent_pid(repo: Path, attempt: str) -> int:
-    wait_for(lambda: alive(repo, attempt), f"the agent of {attempt}")
+    wait_for(lambda: agent_is_alive(repo, attempt), f"the agent of {attempt}")
     running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
     assert running is not None
     return running.agent.pid
 
 
-def turns_journalled(repo: Path, task: str) -> int:
-    known = state(repo).tasks.get(task)
-    return known.turns if known else 0
-
-
 def gate(repo: Path, name: str) -> Path:
     """A file that a script waits for, so that a test decides when the agent goes on."""
     return repo.parent / name
-
-
-def waits(path: Path) -> str:
-    return f"run while [ ! -e {path} ]; do sleep 0.05; done"
 
 
 # -- work that goes well ----------------------------------------------------------------------------------------------
@@ -120,11 +106,8 @@ def test_a_failed_gate_wakes_the_same_work_with_what_failed(repo: Path) -> None:
 @pytest.mark.heavy
 def test_a_conflict_goes_back_to_the_agent(repo: Path) -> None:
     go = gate(repo, "go")
-    add(
-        repo,
-        "slow",
-        f"write same.txt mine\n{waits(go)}\nattempt 2: run grep -q '<<<<' same.txt\nattempt 2: write same.txt both",
-    )
+    again = "attempt 2: run grep -q '<<<<' same.txt\nattempt 2: write same.txt both"
+    add(repo, "slow", f"write same.txt mine\nrun {shell_wait(go)}\n{again}")
     process = begin(repo)
     agent_pid(repo, "slow.1")
     (repo / "same.txt").write_text("theirs\n")
@@ -160,7 +143,7 @@ def test_a_landing_waits_for_the_users_own_changes(repo: Path) -> None:
 
 def test_an_agent_outlives_the_orchestrator_and_is_adopted(repo: Path) -> None:
     go = gate(repo, "go")
-    add(repo, "t", f"write a.txt x\n{waits(go)}\nwrite b.txt x\nwrite c.txt x")
+    add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}\nwrite b.txt x\nwrite c.txt x")
     process = begin(repo)
     pid = agent_pid(repo, "t.1")
     wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
@@ -180,7 +163,7 @@ def test_an_agent_outlives_the_orchestrator_and_is_adopted(repo: Path) -> None:
 
 def test_a_living_agent_is_followed_by_the_next_orchestrator(repo: Path) -> None:
     go = gate(repo, "go")
-    add(repo, "t", f"write a.txt x\n{waits(go)}\nwrite b.txt x")
+    add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}\nwrite b.txt x")
     first = begin(repo)
     pid = agent_pid(repo, "t.1")
     first.kill()
@@ -197,7 +180,7 @@ def test_a_living_agent_is_followed_by_the_next_orchestrator(repo: Path) -> None
 def at_second_step(repo: Path) -> tuple[subprocess.Popen[str], int, Path, Path]:
     """A run whose agent has done its first step: process and agent, what it waits for, and the log of its steps."""
     go, log = gate(repo, "go"), gate(repo, "log")
-    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+    add(repo, "t", f"run echo 1 >> {log}\nrun {shell_wait(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
     process = begin(repo)
     pid = agent_pid(repo, "t.1")
     wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
@@ -249,12 +232,12 @@ def test_all_is_lost_at_once_and_goes_on(repo: Path) -> None:
 
 def test_stopping_leaves_the_agents_at_work(repo: Path) -> None:
     go = gate(repo, "go")
-    add(repo, "t", f"{waits(go)}\nwrite a.txt x")
+    add(repo, "t", f"run {shell_wait(go)}\nwrite a.txt x")
     process = begin(repo)
     agent_pid(repo, "t.1")
     assert "has ended" in holdfast(repo, "stop")
     process.communicate()
-    assert process.returncode == 20 and alive(repo, "t.1")
+    assert process.returncode == 20 and agent_is_alive(repo, "t.1")
     go.touch()
     holdfast(repo, "run")
     assert landed(repo) == ["t"]
@@ -262,21 +245,21 @@ def test_stopping_leaves_the_agents_at_work(repo: Path) -> None:
 
 def test_agents_that_were_stopped_go_on_later(repo: Path) -> None:
     go = gate(repo, "go")
-    add(repo, "t", f"write a.txt x\n{waits(go)}\nwrite b.txt x")
+    add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}\nwrite b.txt x")
     process = begin(repo)
     agent_pid(repo, "t.1")
     wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
     holdfast(repo, "stop", "--agents")
     process.communicate()
     task = state(repo).tasks["t"]
-    assert not alive(repo, "t.1") and task.state is TaskState.OPEN and task.continues
+    assert not agent_is_alive(repo, "t.1") and task.state is TaskState.OPEN and task.continues
     go.touch()
     holdfast(repo, "run")
     assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
     sound(repo)
 
 
-def test_in_the_background(repo: Path) -> None:
+def test_a_detached_run_lands_in_the_background(repo: Path) -> None:
     add(repo, "t", "write a.txt x")
     out = holdfast(repo, "run", "--detach")
     assert "pid" in out
@@ -291,7 +274,7 @@ def holds_lock(repo: Path) -> bool:
 
 def test_a_task_added_while_it_runs_is_taken_in(repo: Path) -> None:
     go = gate(repo, "go")
-    add(repo, "t", f"{waits(go)}\nwrite a.txt x")
+    add(repo, "t", f"run {shell_wait(go)}\nwrite a.txt x")
     process = begin(repo)
     agent_pid(repo, "t.1")
     add(repo, "late", "write late.txt x")
@@ -349,7 +332,7 @@ def test_conflict_markers_do_not_land(repo: Path) -> None:
     """A command cannot resolve a conflict: what it leaves on top of the markers is not taken for its work."""
     go = gate(repo, "go")
     (layout(repo).backlog_open / "a.yaml").write_text(
-        f"title: a\nmax_attempts: 2\ncommand: while [ ! -e {go} ]; do sleep 0.05; done; echo mine >> README.md\n"
+        f"title: a\nmax_attempts: 2\ncommand: {shell_wait(go)}; echo mine >> README.md\n"
     )
     process = begin(repo)
     agent_pid(repo, "a.1")
@@ -363,7 +346,7 @@ def test_conflict_markers_do_not_land(repo: Path) -> None:
 
 def test_work_lands_where_the_run_began_whatever_is_checked_out_meanwhile(repo: Path) -> None:
     go = gate(repo, "go")
-    add(repo, "t", f"write a.txt x\n{waits(go)}")
+    add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}")
     process = begin(repo)
     agent_pid(repo, "t.1")
     git(repo, "checkout", "-q", "-b", "side")

@@ -19,7 +19,8 @@ from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
 from kit.server import served
-from kit.waiting import wait_for
+from kit.tasks import turns_journalled
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -32,15 +33,6 @@ LEASE_S = 8.0
 @pytest.fixture
 def clock(tmp_path: Path) -> SetClock:
     return SetClock(tmp_path)
-
-
-def waits(path: Path) -> str:
-    return f"run while [ ! -e {path} ]; do sleep 0.05; done"
-
-
-def turns(repo: Path, task: str) -> int:
-    known = state(repo).tasks.get(task)
-    return known.turns if known else 0
 
 
 def expect_one_start(repo: Path, start: int = 1) -> None:
@@ -56,9 +48,9 @@ def expect_one_start(repo: Path, start: int = 1) -> None:
 
 def test_a_stopped_agent_continues_a_day_later_and_does_nothing_twice(repo: Path, clock: SetClock) -> None:
     go, log = repo.parent / "go", repo.parent / "log"
-    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+    add(repo, "t", f"run echo 1 >> {log}\nrun {shell_wait(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
     running = begin(repo, **clock.env)
-    wait_for(lambda: turns(repo, "t") >= 1, "the first turn")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
     holdfast(repo, "stop", "--agents")
     running.communicate()
     assert state(repo).tasks["t"].continues
@@ -87,9 +79,9 @@ def test_after_a_long_pause_the_same_conversation_goes_on(repo: Path, clock: Set
 
 def at_second_step(repo: Path, clock: SetClock, **more: object) -> tuple[subprocess.Popen[str], Path, Path]:
     go, log = repo.parent / "go", repo.parent / "log"
-    add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x", **more)
+    add(repo, "t", f"run echo 1 >> {log}\nrun {shell_wait(go)}\nrun echo 3 >> {log}\nwrite done.txt x", **more)
     running = begin(repo, **clock.env)
-    wait_for(lambda: turns(repo, "t") >= 1, "the first turn")
+    wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
     return running, go, log
 
 
@@ -118,7 +110,7 @@ def test_the_time_in_which_all_were_stopped_does_not_count(repo: Path, clock: Se
 
 def test_a_gate_is_not_judged_by_the_time_in_which_all_were_stopped(repo: Path, clock: SetClock) -> None:
     go, begun = repo.parent / "go", repo.parent / "begun"
-    check = f"echo begun >> {begun}; while [ ! -e {go} ]; do sleep 0.05; done"
+    check = f"echo begun >> {begun}; {shell_wait(go)}"
     add(repo, "t", "write a.txt x", verify=[{"command": check, "timeout_s": 60}])
     running = begin(repo, **clock.env)
     wait_for(begun.exists, "the gate")
@@ -140,8 +132,8 @@ def test_a_stop_of_all_longer_than_a_lease_ends_no_worker(repo: Path) -> None:
     go, log = repo.parent / "go", repo.parent / "log"
     with served(repo, "run", "--stay", "--plain") as server:
         ask = server.operator
-        add(repo, "t", f"run echo 1 >> {log}\n{waits(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
-        wait_for(lambda: turns(repo, "t") >= 1, "the first turn")
+        add(repo, "t", f"run echo 1 >> {log}\nrun {shell_wait(go)}\nrun echo 3 >> {log}\nwrite done.txt x")
+        wait_for(lambda: turns_journalled(repo, "t") >= 1, "the first turn")
         ask.post("/tasks", {"id": "r", "goal": "x"})
         held = ask.post("/tasks/claim", {"worker": "w"})
         assert held["task"]["id"] == "r"
@@ -232,7 +224,7 @@ def test_a_retry_does_not_wait_for_a_clock_that_was_set_back(repo: Path, clock: 
 def divided(repo: Path, go_on: Path, timeout_s: float) -> None:
     """A task that waits so long for its subtask, whose agent works until `go_on` is there."""
     add(repo, "top", "write top.txt x", subtask_timeout_s=timeout_s)
-    add(repo, "sub", f"{waits(go_on)}\nwrite sub.txt x", parent="top")
+    add(repo, "sub", f"run {shell_wait(go_on)}\nwrite sub.txt x", parent="top")
 
 
 def escalations(repo: Path) -> int:

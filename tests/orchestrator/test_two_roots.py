@@ -11,7 +11,7 @@ from holdfast.layout import Layout
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, sound
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -44,14 +44,14 @@ def test_both_land_all_their_work_and_lose_nothing(tmp_path: Path) -> None:
 
 
 def _script(task: str, whose: str, mine: Path, others: Path) -> str:
-    wait = f"touch {mine}; while [ ! -e {others} ]; do sleep 0.05; done"
+    wait = f"touch {mine}; {shell_wait(others)}"
     return f"write {whose}-{task}-1.txt x\nrun {wait}\nwrite {whose}-{task}-2.txt x"
 
 
 def test_ending_one_attempt_leaves_the_other_roots_paused_attempt_alone(tmp_path: Path) -> None:
     repo, shared, go = make_repo(tmp_path / "repo"), tmp_path / "shared", tmp_path / "go"
     elsewhere = {"HOLDFAST_HOME": str(shared)}
-    add(repo, "a", f"write one.txt 1\nrun while [ ! -e {go} ]; do sleep 0.05; done\nwrite two.txt 2")
+    add(repo, "a", f"write one.txt 1\nrun {shell_wait(go)}\nwrite two.txt 2")
     process = begin(repo)
     wait_for(lambda: (layout(repo).attempt_files("a.1").turns).exists(), "a turn")
     holdfast(repo, "stop", "--agents")

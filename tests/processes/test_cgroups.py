@@ -22,13 +22,6 @@ from kit.waiting import wait_for
 HOMES = cgroups.homes()
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Attempt:
-    made = Layout(tmp_path / "data").attempt_files("T.1")
-    made.root.mkdir(parents=True)
-    return made
-
-
 @pytest.fixture(params=HOMES or [None], ids=str)
 def group(request: pytest.FixtureRequest, files: Attempt, monkeypatch: pytest.MonkeyPatch) -> Iterator[cgroups.Group]:
     if request.param is None:
@@ -79,7 +72,7 @@ def test_frozen_it_does_nothing_and_thawed_it_goes_on(group: cgroups.Group, tmp_
     child.stdout.close()
 
 
-def test_what_an_earlier_data_root_of_the_same_path_left_is_ended(group: cgroups.Group, files: Attempt) -> None:
+def test_processes_of_an_earlier_data_root_of_the_same_path_are_ended(group: cgroups.Group, files: Attempt) -> None:
     """Its runner was killed while its agent stood still: who comes in would stand still with it."""
     left = begun(group, "echo on; exec sleep 600")
     group.freeze(60.0)

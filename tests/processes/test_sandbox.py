@@ -93,7 +93,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_what_a_confined_agent_plants_is_never_run_by_ours(bench: Bench, tmp_path: Path, what: str) -> None:
+def test_files_that_a_confined_agent_plants_are_never_run_by_ours(bench: Bench, tmp_path: Path, what: str) -> None:
     git(bench.repo, "config", "extensions.worktreeConfig", "true")
     mark = tmp_path / "mark"
     plant = PLANTED[what].replace("{mark}", str(mark))

@@ -13,7 +13,7 @@ import pytest
 
 import rooms as rooms_page
 from holdfast.cli.commands import COMMANDS
-from rooms import HOUSES, MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
+from rooms import MODULES, SOURCE, TOP, imports, line_of, parsed, room_of, rooms
 
 # Behind ports: only the composition root, and commands that list them, know which there are.
 ADAPTERS = {"agents", "agents.common", "agents.adapters", "agents.runner", "ledgers"}
@@ -199,14 +199,6 @@ def test_every_room_says_what_it_is_for() -> None:
             folder = SOURCE / "holdfast" / room.replace(".", "/")
             said = ast.get_docstring(parsed((folder / "__init__.py").read_text()))
             assert said and len(said.splitlines()) >= 3, f"{room}: what for, what enters and leaves, what to read first"
-
-
-def test_every_folder_of_tests_is_that_of_a_room() -> None:
-    # What is no room: helpers, whole programs, rules of the source, and what has a target of its own in the Makefile.
-    others = {"kit", "whole", "project", "api", "browser", "install", "ops", "real_agents", "terminal", "walls"}
-    folders = {path.parent for path in (TOP / "tests").glob("*/**/test_*.py")}
-    names = {".".join(folder.relative_to(TOP / "tests").parts) for folder in folders}
-    assert {name for name in names if name not in {*rooms(), *HOUSES, *others}} == set()
 
 
 # They end like a participle, and are nouns.
@@ -399,7 +391,7 @@ def test_the_check_of_phrases_can_say_no(text: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_names_is_there(page: str) -> None:
+def test_every_name_on_a_page_exists(page: str) -> None:
     text = (TOP / page).read_text()
     assert len(NAMED.findall(text)) > 10, "it names nothing in this way"
     assert list(misnamed(text)) == []

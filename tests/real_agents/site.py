@@ -26,14 +26,18 @@ from holdfast.processes import starts
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.ledger import LineLedger
+from kit.clock import SetClock, suspend
 from kit.git import git
-from kit.model_server import ModelServer, Step
+from kit.model_server import ModelServer, Request, Step
 from real_agents.kits import LONG_S, PAUSE_S, Kit
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
 RECORD = os.environ.get("HOLDFAST_RECORD", "")
 # The real agents need much of a machine that has other work, too.
 WAIT_S = 300.0
+DAY_S = 86_400.0
+# Passes once a.txt is as wanted.
+GATE = [{"command": "grep -q right a.txt"}]
 
 
 def bins() -> list[str]:
@@ -211,3 +215,28 @@ class Site:
         while not is_so():
             assert time.monotonic() < deadline, f"waited in vain: {what}\n{self.output()[-4000:]}"
             time.sleep(0.05)
+
+
+def talk(request: Request) -> list[tuple[str, Any]]:
+    """Without what Gemini CLI says of itself and its folder, before all else and anew at each start."""
+    return [
+        (role, part) for role, part in request.parts if not str(part.get("text", "")).startswith("<session_context>")
+    ]
+
+
+def timed(tmp_path: Path, kit: Kit) -> tuple[Site, SetClock]:
+    site, clock = Site(tmp_path, kit), SetClock(tmp_path)
+    site.environ |= clock.env
+    return site, clock
+
+
+def suspended(site: Site, clock: SetClock) -> None:
+    """All stand still while an answer is outstanding, for longer than the heartbeat may be; then it comes."""
+    run = site.begin()
+    site.until(lambda: site.model.is_holding, "an answer that is held")
+    suspend(run, clock, 3600)
+    signs = site.layout.attempt_files("T.1").alive
+    before = signs.stat().st_mtime_ns
+    site.until(lambda: signs.stat().st_mtime_ns != before, "a sign of life")
+    site.model.release()
+    site.finished(run)

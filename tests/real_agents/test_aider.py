@@ -15,11 +15,9 @@ from holdfast.domain.task import TaskState
 from kit.git import git
 from kit.model_server import Call, Step
 from real_agents.kits import AIDER, Kit
-from real_agents.site import Site
-from real_agents.test_time_rows import DAY_S, suspended, timed
+from real_agents.site import DAY_S, GATE, Site, suspended, timed
 
 ONLY = (AIDER,)
-GATE = [{"command": "grep -q right a.txt"}]
 
 
 @functools.cache
@@ -83,7 +81,7 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
 
 
 @pytest.mark.row("suspended")
-def test_who_was_suspended_for_longer_than_the_heartbeat_goes_on(kit: Kit, tmp_path: Path) -> None:
+def test_an_agent_suspended_for_longer_than_the_heartbeat_continues(kit: Kit, tmp_path: Path) -> None:
     site, clock = timed(tmp_path, kit)
     with site:
         file = site.add(verify=GATE)
@@ -97,7 +95,7 @@ def test_who_was_suspended_for_longer_than_the_heartbeat_goes_on(kit: Kit, tmp_p
 
 
 @pytest.mark.row("later")
-def test_who_was_stopped_goes_on_a_day_later_and_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
+def test_a_stopped_agent_continues_a_day_later_and_learns_what_it_did(kit: Kit, tmp_path: Path) -> None:
     site, clock = timed(tmp_path, kit)
     with site:
         file = site.add(verify=GATE)

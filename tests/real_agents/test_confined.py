@@ -24,7 +24,7 @@ PLACES = (
 )  # fmt: skip
 
 
-def test_it_lands_and_goes_on_in_the_sandbox_and_plants_nothing(kit: Kit, place: Path) -> None:
+def test_a_confined_agent_lands_and_continues_and_plants_nothing(kit: Kit, place: Path) -> None:
     """The gate fails once: the second start goes on with the conversation that the first one has written."""
     plant = "; ".join(f"mkdir -p ~/{Path(name).parent}; echo planted > ~/{name}" for name in PLACES)
     with Site(place, kit, sandbox="bwrap") as site:

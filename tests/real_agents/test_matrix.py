@@ -7,17 +7,14 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.domain.task import TaskState
 from kit.git import git
-from kit.model_server import Request, Step
+from kit.model_server import Step
 from real_agents.kits import KITS, Kit
-from real_agents.site import Site
-
-GATE = [{"command": "grep -q right a.txt"}]
+from real_agents.site import GATE, Site, talk
 
 
 @functools.cache
@@ -113,7 +110,7 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
         assert not first.has("marker-42") and second.has("marker-42"), "the tool's result was not sent"
         if kit.keeps:
             assert second.results and third.results[: len(second.results)] == second.results
-            before, now = _talk(second), _talk(third)
+            before, now = talk(second), talk(third)
             assert now[: len(before)] == before, "the conversation was not continued"
             assert len(now) > len(before), "it was not told why it goes on"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
@@ -124,15 +121,8 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
         site.sound()
 
 
-def _talk(request: Request) -> list[tuple[str, Any]]:
-    """Without what Gemini CLI says of itself and its folder, before all else and anew at each start."""
-    return [
-        (role, part) for role, part in request.parts if not str(part.get("text", "")).startswith("<session_context>")
-    ]
-
-
 @pytest.mark.row("resumed")
-def test_what_a_killed_agent_left_half_done_is_put_back(kit: Kit, tmp_path: Path) -> None:
+def test_half_done_work_of_a_killed_agent_is_put_back(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         site.add(verify=GATE)
         site.model.then(

@@ -15,9 +15,8 @@ from kit.clock import SetClock
 from kit.model_server import Step
 from kit.tls import untrusted
 from real_agents.kits import Kit
-from real_agents.site import Site
+from real_agents.site import GATE, Site
 
-GATE = [{"command": "grep -q right a.txt"}]
 HOW = {
     "refused": Step("It is never heard.", hold=True, drop_after=0),
     "reset": Step(reset=True, again=True),

@@ -7,35 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.clock import SetClock, suspend
 from kit.model_server import Step
 from real_agents.kits import Kit
-from real_agents.site import Site
-from real_agents.test_matrix import GATE, _talk
-
-DAY_S = 86_400.0
-
-
-def timed(tmp_path: Path, kit: Kit) -> tuple[Site, SetClock]:
-    site, clock = Site(tmp_path, kit), SetClock(tmp_path)
-    site.environ |= clock.env
-    return site, clock
-
-
-def suspended(site: Site, clock: SetClock) -> None:
-    """All stand still while an answer is outstanding, for longer than the heartbeat may be; then it comes."""
-    run = site.begin()
-    site.until(lambda: site.model.is_holding, "an answer that is held")
-    suspend(run, clock, 3600)
-    signs = site.layout.attempt_files("T.1").alive
-    before = signs.stat().st_mtime_ns
-    site.until(lambda: signs.stat().st_mtime_ns != before, "a sign of life")
-    site.model.release()
-    site.finished(run)
+from real_agents.site import DAY_S, GATE, suspended, talk, timed
 
 
 @pytest.mark.row("suspended")
-def test_who_was_suspended_for_longer_than_the_heartbeat_goes_on(kit: Kit, tmp_path: Path) -> None:
+def test_an_agent_suspended_for_longer_than_the_heartbeat_continues(kit: Kit, tmp_path: Path) -> None:
     site, clock = timed(tmp_path, kit)
     with site:
         site.add(verify=GATE)
@@ -47,7 +25,7 @@ def test_who_was_suspended_for_longer_than_the_heartbeat_goes_on(kit: Kit, tmp_p
 
 
 @pytest.mark.row("later")
-def test_who_was_stopped_goes_on_in_its_conversation_a_day_later(kit: Kit, tmp_path: Path) -> None:
+def test_a_stopped_agent_continues_its_conversation_a_day_later(kit: Kit, tmp_path: Path) -> None:
     site, clock = timed(tmp_path, kit)
     with site:
         site.add(verify=GATE)
@@ -68,8 +46,8 @@ def test_who_was_stopped_goes_on_in_its_conversation_a_day_later(kit: Kit, tmp_p
         site.finished(site.begin())
         _, second, third = site.model.requests[:3]
         if kit.keeps:
-            before = _talk(second)
-            assert _talk(third)[: len(before)] == before, "the conversation was not continued"
+            before = talk(second)
+            assert talk(third)[: len(before)] == before, "the conversation was not continued"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
         task = site.task
         assert (task.state, task.starts, task.attempts, task.resumes) == (TaskState.CLOSED, 2, 1, 0)

@@ -138,7 +138,7 @@ def test_a_server_that_stays_out_of_order_is_no_rate_limit(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bwrap")
-def test_it_works_in_the_sandbox(kit: Kit, tmp_path: Path) -> None:
+def test_an_agent_works_in_the_sandbox(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit, sandbox="bwrap", sandbox_writable=[str(tmp_path / "home")]) as site:
         file = site.add()
         site.model.then(Step("I write.", [kit.edit(file, "right\n")]), Step("Done."))

@@ -19,11 +19,7 @@ from kit.project import add, layout, make_repo, sound, state
 from kit.server import Server, add_asking, served
 from kit.waiting import wait_for
 
-
-@pytest.fixture(scope="module")
-def server(server: Server) -> Server:
-    server.operator.post("/tasks", {"id": "t", "goal": "x"})
-    return server
+pytestmark = pytest.mark.usefixtures("task_t")
 
 
 def _connected(server: Server) -> socket.socket:

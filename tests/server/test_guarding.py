@@ -21,6 +21,7 @@ from kit.project import add, layout, make_repo, settings, sound, state
 from kit.server import Server, add_asking, served
 from kit.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("task_t")
 # What an agent asks in the test below.
 QUESTIONS = """
 ask "$HOLDFAST_URL/tasks/a/progress" -d '{"message":"half"}'
@@ -31,12 +32,6 @@ ask "$HOLDFAST_URL/tasks/b"
 ask "$HOLDFAST_URL/tasks"
 ask "$HOLDFAST_URL/tasks/b/progress" -d '{"message":"half"}'
 """
-
-
-@pytest.fixture(scope="module")
-def server(server: Server) -> Server:
-    server.operator.post("/tasks", {"id": "t", "goal": "x"})
-    return server
 
 
 def test_the_tokens_are_for_their_owner_only(server: Server) -> None:
@@ -75,7 +70,7 @@ def test_a_page_of_another_origin_changes_nothing(server: Server, headers: dict[
     assert server.operator.get("/tasks")["total"] == 1
 
 
-def test_its_own_page_may(server: Server) -> None:
+def test_the_servers_own_page_may_ask(server: Server) -> None:
     assert server.operator.ask("GET", "/tasks", origin=server.address.url).status == 200
 
 
@@ -157,7 +152,7 @@ def test_many_denials_hide_none_of_somebody_known_and_are_told_by_their_number(t
     sound(repo)
 
 
-def test_it_answers_to_the_address_that_it_tells(tmp_path: Path) -> None:
+def test_a_server_answers_to_the_address_that_it_prints(tmp_path: Path) -> None:
     """127.0.0.2 is no name of loopback's to it, and yet this machine's."""
     repo = make_repo(tmp_path)
     with served(repo, "serve", "--host", "127.0.0.2", "--plain-beyond-loopback") as server:
@@ -204,7 +199,7 @@ def test_an_agent_splits_only_so_deep(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_it_does_not_listen_beyond_loopback_by_accident(tmp_path: Path, host: str) -> None:
+def test_a_server_without_a_certificate_does_not_listen_beyond_loopback(tmp_path: Path, host: str) -> None:
     repo = make_repo(tmp_path)
     said = holdfast(repo, "serve", "--host", host, code=2, env={"X": "1"})
     assert "tls_cert" in said and "Nothing was started" in said

@@ -65,7 +65,7 @@ def test_changes_and_failures_are_logged_without_the_token(tmp_path: Path) -> No
         assert token not in text and token[-20:] not in text
 
 
-def test_it_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
+def test_a_full_log_is_rotated_and_the_oldest_goes(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "server.log"
     for number in range(200):
         log = ServerLog(path, bytes_max=1000)

@@ -50,7 +50,7 @@ def send(server: Server, number: int) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_at(tmp_path: Path, point: str) -> None:
+def test_a_kill_at_a_point_loses_no_answered_request(tmp_path: Path, point: str) -> None:
     repo = make_repo(tmp_path)
     done = lives = 0
     env = {"HOLDFAST_CRASH_AT": f"{point}:1", "HOLDFAST_CRASH_ONCE": str(tmp_path / "once")}

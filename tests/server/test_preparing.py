@@ -73,7 +73,7 @@ def repo(repo: Path) -> Path:
 CROWD = 60
 
 
-def test_it_is_alive_and_not_ready_and_what_is_read_waits_and_is_right(repo: Path) -> None:
+def test_a_server_that_prepares_is_alive_and_not_ready_and_answers_reads_late_and_right(repo: Path) -> None:
     with Beginning(repo) as server, ThreadPoolExecutor(CROWD) as pool:
         early = server.client()
         assert early.ask("GET", "/health/live").status == 200

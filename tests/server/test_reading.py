@@ -383,7 +383,7 @@ def test_the_timeline_has_this_run_and_what_happened_in_it(server: Server) -> No
 # -- who may ----------------------------------------------------------------------------------------------------------
 
 
-def test_whose_token_it_is(server: Server) -> None:
+def test_a_token_names_its_owner(server: Server) -> None:
     assert server.operator.get("/auth/me") == {"role": "operator", "task": "", "attempt": ""}
     assert server.reader.get("/auth/me")["role"] == "reader"
     agent = server.with_token(agent_token(server))

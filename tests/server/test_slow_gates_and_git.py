@@ -15,7 +15,7 @@ from kit.program import holdfast
 from kit.project import add, landed, make_repo, sound, state
 from kit.server import Server, served
 from kit.tasks import THREE_TURNS
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
     """Of a task that has failed its gate. The gate says that it began, and ends once it may."""
     repo = make_repo(tmp_path / "repo")
     began, may_pass = tmp_path / "began", tmp_path / "may-pass"
-    gate = f"test -e {tmp_path / 'again'} || exit 1; touch {began}; while [ ! -e {may_pass} ]; do sleep 0.02; done"
+    gate = f"test -e {tmp_path / 'again'} || exit 1; touch {began}; {shell_wait(may_pass)}"
     add(repo, "a", THREE_TURNS, max_attempts=1, verify=[gate])
     holdfast(repo, "run", code=20)
     (tmp_path / "again").touch()

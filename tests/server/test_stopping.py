@@ -19,14 +19,14 @@ from kit.project import add, layout, make_repo, sound, state
 from kit.roots import short_run
 from kit.server import Server, served
 from kit.tasks import journal
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     repo = make_repo(tmp_path / "repo")
     go = repo.parent / "go"
-    add(repo, "a", f"write a.txt one\nwrite b.txt two\nrun while [ ! -e {go} ]; do sleep 0.05; done")
+    add(repo, "a", f"write a.txt one\nwrite b.txt two\nrun {shell_wait(go)}")
     with served(repo, "run", "--stay", "--plain") as made:
         yield made
         go.touch()

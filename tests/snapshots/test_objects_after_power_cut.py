@@ -21,7 +21,7 @@ from kit.landing import intent
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
 from kit.tasks import files_landed, paused
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 
 def loose(repo: Path, name: str) -> Path:
@@ -78,7 +78,7 @@ def test_empty_torn_and_foreign_objects_are_found_and_whole_ones_are_not(repo: P
     assert [each.name for each in later] == [broken[0]], "an old object that is not empty was read to its end"
 
 
-def test_what_a_commit_names_is_read_to_the_end_and_only_what_is_new(repo: Path) -> None:
+def test_objects_of_a_commit_are_read_to_the_end_and_only_new_ones(repo: Path) -> None:
     base = git(repo, "rev-parse", "HEAD")
     new = committed(repo, "new\n")
     repository = git_command.discover(repo)
@@ -165,7 +165,7 @@ def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) ->
 def test_an_agents_own_commit_that_the_power_cut_took_costs_no_attempt(repo: Path) -> None:
     go, committed = repo.parent / "go", repo.parent / "committed"
     own = f"echo y > more.txt && git add -A && git commit -qm own && touch {committed}"
-    add(repo, "a", f"write own.txt x\nrun {own}; while [ ! -e {go} ]; do sleep 0.05; done\nsay done")
+    add(repo, "a", f"write own.txt x\nrun {own}; {shell_wait(go)}\nsay done")
     first = begin(repo)
     wait_for(lambda: committed.exists() and state(repo).tasks["a"].turn == 1, "the agent's own commit")
     files = layout(repo).attempt_files("a.1")

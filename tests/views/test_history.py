@@ -77,7 +77,7 @@ def test_old_losses_and_verdicts_are_still_shown_after_thousands_of_others(tmp_p
     assert [each.attempt for each in told.judged["old"]] == ["old.1"]
 
 
-def test_how_a_run_ended_is_told_by_the_journal(tmp_path: Path) -> None:
+def test_the_end_of_a_run_is_read_from_the_journal(tmp_path: Path) -> None:
     told = Chronicle(FileLedgerReader(Layout(tmp_path)))
     # The first two are of an older Holdfast, which journalled no ends.
     for number, ends in enumerate((False, False, True, True, True, True), 1):

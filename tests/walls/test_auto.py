@@ -33,7 +33,7 @@ def without_bwrap(folder: Path, instead: str = "") -> dict[str, str]:
     return {**AUTO, "PATH": str(programs)}
 
 
-def test_it_is_the_default() -> None:
+def test_auto_is_the_default() -> None:
     assert Config().sandbox == "auto"
 
 
@@ -87,7 +87,7 @@ def test_without_bubblewrap_the_work_goes_on_with_a_loud_word(tmp_path: Path, in
     assert "NO SANDBOX" in told and why in told
 
 
-def test_where_it_is_asked_for_by_name_nothing_starts_without_it(tmp_path: Path) -> None:
+def test_a_sandbox_asked_for_by_name_is_a_condition_of_every_start(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "a", "write a.txt x")
     told = holdfast(repo, "run", env={**without_bwrap(tmp_path, REFUSED), "HOLDFAST_SANDBOX": "bwrap"}, code=20)

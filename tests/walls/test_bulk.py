@@ -39,10 +39,6 @@ def run(bench: Bench, order: Order) -> tuple[Exit, int]:
     return bench.exit(), most
 
 
-def told(bench: Bench) -> list[str]:
-    return [each["detail"] for each in bench.records(bench.files.events) if each["type"] == "refused"]
-
-
 def test_a_line_without_end_is_cut_and_told_and_the_runner_does_not_grow_with_it(bench: Bench) -> None:
     size = 200 * MB
     result = '{"type": "result", "subtype": "success", "is_error": false, "result": "done"}'
@@ -51,7 +47,7 @@ def test_a_line_without_end_is_cut_and_told_and_the_runner_does_not_grow_with_it
     ended, most = run(bench, order)
     assert ended.ending is Ending.DONE
     assert most < size // 2, f"{most // MB} MB"
-    assert len(told(bench)) == 1 and "limits.line_bytes_max" in told(bench)[0]
+    assert len(bench.refusals()) == 1 and "limits.line_bytes_max" in bench.refusals()[0]
     assert bench.files.output.stat().st_size < 2 * MB
     assert b"output_bytes_max" in bench.files.output.read_bytes()[-200:]
 

@@ -41,7 +41,7 @@ def test_the_default_data_root_does_not_land_where_another_is_used(repo: Path, t
     assert landed(repo) == [] and "decides what Holdfast runs here" in " ".join(told.split())
 
 
-def test_what_a_team_keeps_in_git_of_the_data_root_stays_as_it_is(tmp_path: Path) -> None:
+def test_files_of_the_data_root_that_a_team_keeps_in_git_stay_as_they_are(tmp_path: Path) -> None:
     repo = make_tracked_repo(tmp_path / "repo")
     git(repo, "add", "-f", ".sdd/config", ".sdd/backlog")
     git(repo, "commit", "-qm", "with settings")

@@ -102,7 +102,7 @@ def agent(name: str) -> Cli:
 
 @needs_bwrap
 @pytest.mark.parametrize("name", SETTINGS)
-def test_it_writes_its_conversations_and_nothing_that_is_run_or_read_later(
+def test_an_agent_writes_its_conversations_and_nothing_that_is_run_or_read_later(
     place: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     home = home_of(place, name)

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.app import App
 from holdfast.domain.task import TaskState
 from holdfast.orchestrator import holds
-from holdfast.orchestrator.loop import Loop
-from holdfast.wiring import run_context
 from kit.confined import needs_bwrap
 from kit.project import add, landed, sound, state
+from kit.roots import run_here
 
 FULL = "bwrap: Creating new namespace failed: No space left on device"
 # By a word of its command line, who is started: an agent, a gate, a git of ours; only `listed` lists with -z.
@@ -44,13 +42,6 @@ def failing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> Path:
     return full
 
 
-def run(repo: Path) -> list[str]:
-    said: list[str] = []
-    with run_context(App.find(repo), lambda task, text: said.append(f"{task}: {text}")) as context:
-        Loop(context).run()
-    return said
-
-
 @needs_bwrap
 @pytest.mark.parametrize("who", ["agent", "gate", "git", "listed"])
 def test_a_sandbox_that_cannot_be_made_costs_no_attempt_and_the_run_ends(
@@ -58,13 +49,13 @@ def test_a_sandbox_that_cannot_be_made_costs_no_attempt_and_the_run_ends(
 ) -> None:
     full = failing(tmp_path, monkeypatch, who)
     add(repo, "a", "write a.txt x", verify=[{"command": "true the-gate"}], max_attempts=1)
-    said = run(repo)
+    said = run_here(repo)
     assert (tmp_path / "programs" / "fired").exists(), "nothing of the kind was started"
     task = state(repo).tasks["a"]
     assert task.state in (TaskState.OPEN, TaskState.DONE) and task.attempts == 1, (task, said)
     assert "No space left on device" in task.cause, (task, said)
     assert any("No space left on device" in line and "next run" in line for line in said), said
     full.unlink()
-    run(repo)
+    run_here(repo)
     assert landed(repo) == ["a"] and state(repo).tasks["a"].attempts == 1
     sound(repo)

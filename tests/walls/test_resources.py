@@ -37,10 +37,6 @@ def _facts(bounded: Resources) -> dict[str, object]:
     return {name: getattr(bounded, name) for name in bounded.__struct_fields__}
 
 
-def told(bench: Bench) -> list[str]:
-    return [each["detail"] for each in bench.records(bench.files.events) if each["type"] == "refused"]
-
-
 @pytest.fixture(params=["groups", "no groups"])
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """With control groups, and where there are none: then the runner sees no mount of them."""
@@ -74,7 +70,7 @@ def test_a_fork_bomb_is_ended_and_its_end_names_the_limit(bench: Bench, by: str)
 def test_a_tool_that_eats_memory_is_ended_and_its_agent_goes_on(bench: Bench) -> None:
     ended = bench.run(f"run {HOG}\nwrite b 1", limits=limits())
     assert ended.ending is Ending.DONE and bench.tree(ended.snapshot) == {"a", "b"}
-    assert len(told(bench)) == 1 and "limits.memory_bytes_max" in told(bench)[0]
+    assert len(bench.refusals()) == 1 and "limits.memory_bytes_max" in bench.refusals()[0]
 
 
 @needs_groups

@@ -119,7 +119,7 @@ sys.exit(1)
 """
 
 
-def test_what_an_agent_prints_is_kept_without_its_secrets(bench: Bench, tmp_path: Path) -> None:
+def test_the_output_of_an_agent_is_kept_without_its_secrets(bench: Bench, tmp_path: Path) -> None:
     """In two pieces, with another stream between them; and as the reason for its end."""
     first, second = f"begun\nthe key is sk-ant-{R[:12]}", f"{R[12:]} as told\nDEPLOY_TOKEN={R}"
     script = tmp_path / "prints.py"
@@ -139,7 +139,7 @@ def test_what_an_agent_prints_is_kept_without_its_secrets(bench: Bench, tmp_path
     assert sorted(lines) == ["DEPLOY_TOKEN=[redacted]", "begun", "beside", "beside", "the key is [redacted] as told"]
 
 
-def test_what_a_gate_prints_is_kept_without_its_secrets(tmp_path: Path) -> None:
+def test_the_output_of_a_gate_is_kept_without_its_secrets(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     out = tmp_path / "out.txt"
     out.write_text(f"token {SECRETS['GitHub']}\n{SECRETS['private key']}\nits own: value-of-mine-1\n")
@@ -153,7 +153,7 @@ def test_what_a_gate_prints_is_kept_without_its_secrets(tmp_path: Path) -> None:
         assert R.encode() not in text and b"value-of-mine-1" not in text
 
 
-def test_what_a_worker_says_is_journalled_without_its_secrets(tmp_path: Path) -> None:
+def test_a_workers_words_are_journalled_without_its_secrets(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     for name in ("t", "u"):
         add(repo, name, "write a x")

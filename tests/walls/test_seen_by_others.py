@@ -34,7 +34,7 @@ def test_a_browser_is_started_without_the_token_among_its_arguments(tmp_path: Pa
     assert not page.exists()
 
 
-def test_where_there_is_no_browser_that_is_reported(tmp_path: Path) -> None:
+def test_a_missing_browser_is_reported(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     git = tmp_path / "bin"
     git.mkdir()

@@ -71,7 +71,7 @@ def _open_to_others(root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in found]
 
 
-def test_what_is_in_the_data_root_is_its_owners_whatever_the_umask(tmp_path: Path) -> None:
+def test_files_in_the_data_root_are_their_owners_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         repo = make_repo(tmp_path / "repo")

@@ -96,7 +96,9 @@ def test_a_snapshot_is_whole_once_it_is_acknowledged_and_can_be_taken_again(repo
     assert expect_snapshots(traced, repo, 3) > 0, "no object was lost, so nothing was shown"
 
 
-def test_what_an_agents_own_commit_lost_is_stored_anew_by_the_next_snapshot(repo: Path, tmp_path: Path) -> None:
+def test_objects_that_an_agents_own_commit_lost_are_stored_anew_by_the_next_snapshot(
+    repo: Path, tmp_path: Path
+) -> None:
     (repo / "new.txt").write_text("new\n")
     command = ["sh", "-c", "git add new.txt && git commit -qm own"]
     traced = trace(command, repo, tmp_path / "base", env(repo))

@@ -38,7 +38,7 @@ def test_the_agents_own_message_is_kept_with_our_trailers(tmp_path: Path) -> Non
     assert git(repo, "log", "-1", "--format=%an", "main") == "Ada"
 
 
-def test_it_is_kept_where_the_target_moved_meanwhile(tmp_path: Path) -> None:
+def test_the_agents_message_is_kept_where_the_target_moved_meanwhile(tmp_path: Path) -> None:
     repo = worked(tmp_path, SCRIPT + f"run git -C {tmp_path}/repo commit -q --allow-empty -m meanwhile\n")
     assert git(repo, "log", "-2", "--format=%s", "main").split("\n") == ["Sort once", "meanwhile"]
     assert message(repo).endswith(TRAILERS)

@@ -417,7 +417,7 @@ def test_a_name_alone_is_not_enough(repo: Path, no_user: Path) -> None:
     assert merge.identity(repo, settings(author_email="s@x")) == GitAuthor("Only", "s@x")
 
 
-def test_where_work_lands(repo: Path, tmp_path: Path) -> None:
+def test_the_target_is_the_branch_of_the_settings_or_the_checked_out_one(repo: Path, tmp_path: Path) -> None:
     assert merge.target_branch(repo, Config()) == "refs/heads/main"
     assert merge.target_branch(repo, settings(target_branch="release/1")) == "refs/heads/release/1"
     assert merge.newest(repo, "refs/heads/main") == git(repo, "rev-parse", "HEAD")

@@ -12,6 +12,7 @@ from kit.git import git
 from kit.program import holdfast
 from kit.project import add, landed, layout, sound, state
 from kit.tasks import stop_after
+from kit.waiting import shell_wait
 
 # Whole runs, of seconds each.
 pytestmark = [pytest.mark.heavy, pytest.mark.repo(grace_s=0.5)]
@@ -23,7 +24,7 @@ nests = pytest.mark.parametrize("nest", [NEST, UNBORN], ids=["commit", "no-commi
 
 @nests
 @pytest.mark.parametrize("way", ["rm -rf nest/.git", "echo nest/ > .gitignore"])
-def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str, nest: str) -> None:
+def test_a_nested_repository_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str, nest: str) -> None:
     add(repo, "t", f"attempt 1: run {nest}\nattempt 2+: run test -f nest/f && {way}\nwrite t.txt x")
     said = holdfast(repo, "run")
     assert "it leaves a git repository of its own in nest" in said
@@ -34,7 +35,7 @@ def test_it_goes_back_to_the_agent_with_a_sentence(repo: Path, way: str, nest: s
 
 
 @nests
-def test_it_never_lands_without_its_files_and_says_so(repo: Path, nest: str) -> None:
+def test_a_nested_repository_never_lands_without_its_files_and_says_so(repo: Path, nest: str) -> None:
     add(repo, "t", f"run test -d nest || ({nest})\nwrite t.txt x", max_attempts=2)
     said = holdfast(repo, "run", code=None)
     task = state(repo).tasks["t"]
@@ -57,7 +58,7 @@ def test_it_never_lands_without_its_files_and_says_so(repo: Path, nest: str) -> 
 def paused(repo: Path, nest: str = NEST) -> Path:
     """The second turn made a repository, and its agent was stopped in the third. Returns what lets it go on."""
     go, here = repo.parent / "go", repo.parent / "here"
-    wait = f"touch {here}; while [ ! -e {go} ]; do sleep 0.05; done; [ -d nest ] || ({nest}); rm -rf nest/.git"
+    wait = f"touch {here}; {shell_wait(go)}; [ -d nest ] || ({nest}); rm -rf nest/.git"
     stop_after(repo, "t", f"write one.txt 1\nrun test -d nest || ({nest})\nrun {wait}", 2, here)
     return go
 

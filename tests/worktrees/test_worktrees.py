@@ -253,7 +253,7 @@ def test_a_worktree_that_git_has_forgotten_keeps_its_work(repo: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["index", "HEAD"])
-def test_what_a_power_cut_tore_in_the_git_dir_is_mended(repo: Path, torn: str) -> None:
+def test_files_of_the_git_dir_that_a_power_cut_tore_are_mended(repo: Path, torn: str) -> None:
     trees = trees_of(repo)
     path = trees.prepare("T-1", head(repo))
     (path / "work").write_text("w")

@@ -55,7 +55,7 @@ def test_minis_commands_are_turns_and_its_submission_is_none() -> None:
     assert not any(each.estimated for each in spent) and kinds(events, Finished) == [Finished(True)]
 
 
-def test_how_long_a_limit_lasts() -> None:
+def test_a_recorded_limit_lasts_as_long_as_the_cli_says() -> None:
     (limit,) = kinds(recorded("mini", "a_rate_limit_is_waited_for.1"), RateLimited)
     assert 0 < limit.until - time.time() <= 8 and "RateLimitError" in limit.detail
     # Aider does not say.

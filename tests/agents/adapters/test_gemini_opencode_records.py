@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -30,12 +29,9 @@ from holdfast.domain.agent_events import (
 )
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
+from kit.recorded_streams import line
 
 SESSION = "04f73fa0-4d09-44a6-928b-ca52a569bc7f"
-
-
-def line(**record: Any) -> bytes:
-    return msgspec.json.encode(record)
 
 
 def answer(name: str, tokens_in: int, tokens_out: int) -> bytes:
@@ -109,7 +105,7 @@ def test_gemini_that_stops_itself_has_not_done_it() -> None:
         ("Error executing tool: Attempt 1 failed. Retrying after 99999ms...", None),
     ],
 )
-def test_how_long_gemini_would_wait(told: str, wait_s: float | None) -> None:
+def test_a_long_wait_of_geminis_is_a_rate_limit(told: str, wait_s: float | None) -> None:
     events = GeminiStream().read(told.encode())
     limits = [each.until - time.time() if each.until else 0 for each in events if isinstance(each, RateLimited)]
     assert limits == ([] if wait_s is None else [pytest.approx(wait_s, abs=2)])
@@ -124,7 +120,7 @@ def test_how_long_gemini_would_wait(told: str, wait_s: float | None) -> None:
         ("boom", ""),
     ],
 )
-def test_why_gemini_gave_up(told: str, kind: str) -> None:
+def test_an_error_of_geminis_has_its_kind(told: str, kind: str) -> None:
     (finished,) = GeminiStream().read(line(type="result", status="error", error={"message": told}))
     assert isinstance(finished, Finished) and finished.kind == kind and told in finished.detail
 
@@ -210,7 +206,7 @@ def test_an_answer_of_opencodes_that_broke_off_is_no_end() -> None:
     assert isinstance(finished, Finished) and not finished.ok and "length" in finished.detail
 
 
-def test_how_they_are_called() -> None:
+def test_the_command_lines_of_both_are_as_documented() -> None:
     servers = (
         McpServer("docs", "docs-server", ("-q",), {"T": "${T}"}),
         McpServer("far", url="https://a.example.org", headers={"X": "${X}"}),

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast.agents.adapters.aider import Aider, AiderStream
@@ -29,17 +28,13 @@ from holdfast.agents.runner.limits import LimitWatch
 from holdfast.agents.runner.start_outcome import judge
 from holdfast.domain.agent_events import QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, ToolStarted
 from holdfast.domain.attempt_records import AttemptLimits, Ending
-from kit.recorded_streams import FIXTURES, heard, kinds, recorded
+from kit.recorded_streams import FIXTURES, heard, kinds, line, recorded
 from kit.tls import answering, untrusted
 
 RECORDED = ("a_connection_is_refused", "a_connection_is_reset", "a_server_is_overloaded")
 OUTAGES = sorted(
     {(path.parent.name.partition("-")[0], name) for name in RECORDED for path in FIXTURES.glob(f"*/{name}.*")}
 )
-
-
-def line(**record: Any) -> bytes:
-    return msgspec.json.encode(record)
 
 
 def ending(events: list[AgentEvent], code: int = 0) -> Ending:
@@ -86,7 +81,7 @@ def test_a_name_or_a_certificate_that_fails_is_an_outage(cli: str, name: str) ->
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode", "aider"])
-def test_it_is_told_while_a_cli_tries_again(cli: str) -> None:
+def test_a_cli_that_tries_again_is_reported_as_retrying(cli: str) -> None:
     events = recorded(cli, "a_server_is_overloaded.1")
     assert kinds(events, Retrying) and all(each.detail for each in kinds(events, Retrying))
 
@@ -246,7 +241,7 @@ NOON = datetime(2026, 11, 17, 12, 0, tzinfo=UTC).timestamp()
         ("try again at 15:30 (UTC)", 3.5 * 3600),
     ],
 )
-def test_when_a_limit_ends(told: str, seconds: float) -> None:
+def test_a_limits_end_is_read_from_its_sentence(told: str, seconds: float) -> None:
     assert resets.until(told, NOON) - NOON == pytest.approx(seconds)
 
 

@@ -30,7 +30,7 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from kit.recorded_streams import CLIS, RECORDED, heard, kinds, recorded, stream
+from kit.recorded_streams import CLIS, RECORDED, heard, kinds, line, recorded, stream
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])
@@ -81,12 +81,12 @@ def test_the_cost_that_claude_reports_counts() -> None:
         ("mini", "a_malformed_answer_is_a_failed_attempt.1", "", "litellm."),
     ],
 )
-def test_why_it_could_not_go_on(cli: str, name: str, kind: str, words: str) -> None:
+def test_a_recorded_failure_is_read_as_its_kind(cli: str, name: str, kind: str, words: str) -> None:
     finished = kinds(recorded(cli, name), Finished)[0]
     assert not finished.ok and finished.kind == kind and words in finished.detail
 
 
-def test_how_long_a_limit_lasts() -> None:
+def test_a_recorded_limit_lasts_as_long_as_the_cli_says() -> None:
     (limit,) = kinds(recorded("claude", "a_rate_limit_is_waited_for.1"), RateLimited)
     assert 0 < limit.until - time.time() <= 8
     # Codex does not say.
@@ -103,10 +103,6 @@ def test_every_recorded_stream_can_be_read(path: Path) -> None:
 
 
 # -- what was not recorded --------------------------------------------------------------------------------------------
-
-
-def line(**record: Any) -> bytes:
-    return msgspec.json.encode(record)
 
 
 def test_a_subscription_says_when_it_goes_on() -> None:
@@ -201,7 +197,7 @@ def _lines() -> list[tuple[str, Any]]:
 LINES = _lines()
 
 
-def test_there_are_recorded_lines_of_each() -> None:
+def test_every_cli_has_recorded_lines() -> None:
     assert {"claude", "codex", "gemini", "opencode"} <= set(CLIS) and len(LINES) > 50
 
 

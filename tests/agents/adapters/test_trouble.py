@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,12 +18,9 @@ from holdfast.config.settings import Budgets, Config, ModelPrice
 from holdfast.domain.agent_events import AUTH, QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, Said
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.layout import Attempt
+from kit.recorded_streams import line
 
 MILLION = 1_000_000
-
-
-def line(**record: Any) -> bytes:
-    return msgspec.json.encode(record)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from holdfast.agents.common import hook
 from holdfast.domain.attempt_records import Ending, Launch
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskState
+from kit.claude import BEGIN, END, began, claude, hooked, result
 from kit.program import begin, holdfast
 from kit.project import add, layout, make_repo, settings, state
 from kit.recorded_streams import FIXTURES
@@ -22,34 +23,6 @@ from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
-
-
-def line(**record: Any) -> str:
-    return "cat <<'END'\n" + msgspec.json.encode(record).decode() + "\nEND\n"
-
-
-def hooked(call: str) -> str:
-    given = {"tool_use_id": call, "tool_name": "Write", "tool_input": {}, "tool_response": "made"}
-    return f"sh \"$HOLDFAST_FILES/{hook.SCRIPT_NAME}\" <<'END'\n{msgspec.json.encode(given).decode()}\nEND\n"
-
-
-def began(*calls: str) -> str:
-    blocks = [{"type": "tool_use", "id": call, "name": "Write", "input": {}} for call in calls]
-    return line(type="assistant", message={"content": blocks})
-
-
-def result(call: str) -> str:
-    return line(type="user", message={"content": [{"type": "tool_result", "tool_use_id": call, "content": "made"}]})
-
-
-BEGIN = line(type="system", subtype="init", session_id="s", model="m")
-END = line(type="result", subtype="success", is_error=False, result="All is made.")
-
-
-def claude(script: str, **more: Any) -> Launch:
-    """An agent that speaks as Claude Code does."""
-    files = {hook.SCRIPT_NAME: hook.SCRIPT}
-    return Launch(("sh", "-c", script), stream="claude", files=files, has_hook=True, **more)
 
 
 def test_a_hook_waits_until_its_turn_is_saved(bench: Bench) -> None:

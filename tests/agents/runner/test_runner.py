@@ -146,7 +146,9 @@ def test_a_runner_is_nice_deaf_to_hangups_and_its_agent_is_in_a_group_of_its_own
         ("rate-limit 30", Ending.RATE_LIMITED, "rate limit of 30 s"),
     ],
 )
-def test_how_an_agent_ends(bench: Bench, script: str, ending: Ending, detail: str) -> None:
+def test_an_agents_end_is_recorded_with_its_kind_and_detail(
+    bench: Bench, script: str, ending: Ending, detail: str
+) -> None:
     ended = bench.run(script)
     assert ended.ending is ending and detail in ended.detail
     assert (ended.until > time.time()) == (ending is Ending.RATE_LIMITED)

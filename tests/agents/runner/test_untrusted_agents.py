@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agents.runner.test_agent_files_and_hooks import BEGIN, END, began, claude, hooked, line, result
 from holdfast.agents.common import hook
 from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.limits import Stop
 from holdfast.domain.attempt_records import Ending, Exit, Launch
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
+from kit.claude import BEGIN, END, began, claude, hooked, prints, result
 from kit.program import begin, holdfast
 from kit.project import add, layout, make_repo, settings, sound, state
 from kit.runner import LIMITS, Bench
@@ -28,7 +28,7 @@ from kit.waiting import wait_for
 
 def limited(**more: Any) -> Launch:
     reset = {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", **more}}
-    return claude(BEGIN + line(**reset))
+    return claude(BEGIN + prints(**reset))
 
 
 def test_a_reset_that_is_over_is_none(bench: Bench) -> None:
@@ -54,7 +54,7 @@ def test_a_pause_of_no_use_is_followed_by_a_longer_one(bench: Bench) -> None:
         (Exit("T.1", 2, Ending.RATE_LIMITED, "", at=900.0), 0.0),
     ],
 )
-def test_it_is_twice_as_long_as_the_last_one(before: Exit | None, until: float) -> None:
+def test_a_wait_without_a_time_is_twice_as_long_as_the_last_one(before: Exit | None, until: float) -> None:
     verdict = Stop(Ending.RATE_LIMITED, "")
     assert start_outcome.not_so_soon(verdict, before, 4, 1000.0, worked_s=10.0).until == until
     later = Stop(Ending.RATE_LIMITED, "", until=9000.0)
@@ -82,12 +82,12 @@ def test_a_task_whose_reset_is_over_pauses_as_the_settings_say(tmp_path: Path) -
 
 def answer(tokens: int) -> str:
     began = {"type": "message_start", "message": {"model": "claude-opus-4-1", "usage": {"input_tokens": tokens}}}
-    return line(type="stream_event", event=began)
+    return prints(type="stream_event", event=began)
 
 
 def paid(usd: float, tokens: int) -> str:
     used = {"claude-opus-4-1": {"inputTokens": tokens}}
-    return line(type="result", subtype="success", result="Done.", total_cost_usd=usd, modelUsage=used)
+    return prints(type="result", subtype="success", result="Done.", total_cost_usd=usd, modelUsage=used)
 
 
 @pytest.mark.parametrize(("reported", "counted"), [(0.5, 1.5), (4.0, 4.0), (0.0, 1.5)])

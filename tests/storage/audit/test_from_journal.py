@@ -116,7 +116,7 @@ def test_a_kill_between_the_journal_and_the_record_loses_and_doubles_nothing(rep
     assert "Sound." in holdfast(repo, "check")
 
 
-def test_what_a_person_asks_of_a_living_run_and_a_take_over_are_on_record(repo: Path) -> None:
+def test_a_persons_request_to_a_living_run_and_a_take_over_are_on_record(repo: Path) -> None:
     add(repo, "slow", f"run until test -f {repo.parent}/go; do sleep 0.05; done\nwrite slow.txt x")
     add(repo, "other", "write x y", depends_on=["slow"])
     first = begin(repo)

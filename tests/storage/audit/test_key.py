@@ -121,7 +121,7 @@ def test_no_new_key_is_made_beside_a_log_that_another_has_signed(tmp_path: Path)
     assert not same(before, audit_key.load_key(root, path, {}))
 
 
-def test_what_a_crash_left_beside_the_key_is_swept_and_nothing_else(tmp_path: Path) -> None:
+def test_leftovers_of_a_crash_beside_the_key_are_swept_and_nothing_else(tmp_path: Path) -> None:
     folder = tmp_path / "config"
     (folder / "deeper").mkdir(parents=True)
     left, deeper, other = ".hf-1-2-00000000-3.tmp", "deeper/.hf-1-2-00000000-3.tmp", "mine.tmp"

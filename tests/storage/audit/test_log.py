@@ -177,7 +177,7 @@ anything = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40), deadline=None)
 @given(st.lists(st.dictionaries(st.text(), anything, max_size=3), min_size=1, max_size=4))
-def test_whatever_json_can_hold_comes_back(details: list[dict[str, object]]) -> None:
+def test_any_json_comes_back_from_the_log(details: list[dict[str, object]]) -> None:
     with scratch() as folder:
         with audit.AuditLog(folder, KEY) as log:
             wrote = [log.append("e\n\0\"'", "ü", each) for each in details]

@@ -12,7 +12,7 @@ from holdfast.storage.audit import from_journal, seals
 from kit.clock import SetClock
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, settings, sound, state
-from kit.waiting import wait_for
+from kit.waiting import shell_wait, wait_for
 
 # Whole runs, of seconds each.
 pytestmark = pytest.mark.heavy
@@ -127,7 +127,7 @@ def test_a_seal_that_is_gone_is_reported(repo: Path) -> None:
     assert seal in holdfast(repo, "check", code=4)
 
 
-def test_what_a_kill_kept_out_of_the_log_is_pending_and_comes_with_the_next_start(repo: Path) -> None:
+def test_notes_that_a_kill_kept_out_of_the_log_are_pending_and_come_with_the_next_start(repo: Path) -> None:
     """The last records before a kill are missing, and nothing that the journal has noted is."""
     add(repo, "two", "write two.txt x")
     point = "append.task_land_confirmed.after"
@@ -163,7 +163,7 @@ def test_the_key_lies_where_the_settings_say(tmp_path: Path) -> None:
 
 def test_a_long_run_seals_each_day(tmp_path: Path) -> None:
     repo, clock, go = make_repo(tmp_path / "repo"), SetClock(tmp_path), tmp_path / "go"
-    add(repo, "one", f"write one.txt x\nrun while [ ! -e {go} ]; do sleep 0.05; done")
+    add(repo, "one", f"write one.txt x\nrun {shell_wait(go)}")
     run = begin(repo, **clock.env)
     wait_for(lambda: bool(state(repo).tasks.get("one")) and state(repo).tasks["one"].turns > 0, "a turn")
     for day in (1, 2):

@@ -258,7 +258,7 @@ def test_the_sealed_part_of_the_open_day_keeps_its_bytes_and_the_rest_may_be_tor
     assert report.sound and [torn.file for torn in report.torn] == [D2]
 
 
-def test_what_was_torn_before_a_day_was_closed_stays_torn_and_its_bytes_stay_the_same(tmp_path: Path) -> None:
+def test_a_line_torn_before_its_day_was_closed_stays_torn_and_keeps_its_bytes(tmp_path: Path) -> None:
     fill(tmp_path, 2)
     tear(tmp_path / D1)
     seals.seal(tmp_path, KEY, clock=Clock())

@@ -373,7 +373,7 @@ def is_whole(content: dict[str, bytes | None], repository: str) -> bool:
     return repository.encode() in (content.get("sdd/format.json") or b"") and folders <= content.keys()
 
 
-def test_what_a_dead_creator_left_unsynced_is_made_durable_by_the_next() -> None:
+def test_folders_that_a_dead_creator_left_unsynced_are_made_durable_by_the_next() -> None:
     """One creator is killed at each operation; the next finds its unsynced work and answers; then the power goes."""
     with scratch() as base:
         count = len(record(fresh(base / "whole"), lambda recorder: create_root(recorder.root / "sdd")).calls)

@@ -286,7 +286,7 @@ def test_a_failed_write_or_sync_poisons_the_journal(tmp_path: Path) -> None:
         assert [call.kind for call in recorder.fired] == [fault]
 
 
-def test_what_was_staged_is_not_written_behind_what_came_meanwhile(tmp_path: Path) -> None:
+def test_staged_entries_are_not_written_behind_later_ones(tmp_path: Path) -> None:
     with Journal.start(tmp_path, "000001-a", None) as journal:
         staged = journal.stage()
         staged.add([encode_middle(Record("late"))], encode(1.0))

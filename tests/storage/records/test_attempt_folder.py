@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import identity
 from holdfast.domain.attempt_records import Ending, Exit
-from holdfast.layout import Attempt, Layout
+from holdfast.layout import Attempt
 from holdfast.processes import starts
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder
@@ -33,13 +33,6 @@ fd = attempts.lock_alive(files, 1, 0.0)
 print(fd is not None and attempts.claim_start(files, 1, attempts.RUNNER), flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Attempt:
-    made = Layout(tmp_path / "data").attempt_files("T.1")
-    made.root.mkdir(parents=True)
-    return made
 
 
 class Strays:

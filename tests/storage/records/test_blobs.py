@@ -50,7 +50,7 @@ def test_a_large_blob_is_served_in_chunks(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "cas").iterdir()) == [digest[:2]]
 
 
-def test_the_empty_blob(tmp_path: Path) -> None:
+def test_the_empty_blob_is_stored_like_any_other(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "cas")
     assert {blobs.put(b""), *blobs.put_many([b"", b""])} == {sha(b"")}
     assert blobs.get(sha(b"")) == b"" and list(blobs.open_stream(sha(b""))) == []

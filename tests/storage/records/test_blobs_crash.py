@@ -81,7 +81,7 @@ def test_without_a_syncfs_that_reports_errors_a_batch_is_as_durable(
 
 
 @pytest.mark.parametrize("put", PUTS.values(), ids=PUTS)
-def test_what_another_process_has_named_but_not_synced_is_durable_too(
+def test_a_blob_that_another_process_has_named_but_not_synced_is_durable_too(
     tmp_path: Path, put: Callable[[Blobs, bytes], object]
 ) -> None:
     def program(recorder: Recorder) -> None:
