@@ -15,7 +15,7 @@ MARKS ?= not crash and not heavy
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons lock clean
+.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons scenario lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
@@ -78,7 +78,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests/project/test_architecture.py
+	$(BIN)/pytest tests/project/test_architecture.py tests/project/test_tests.py
 
 # A dozen tasks, while everything is killed. `make demo ARGS="--seed 7"` makes the same choices again.
 demo: $(VENV)/ready
@@ -126,6 +126,13 @@ $(MUTANTS)/ready: requirements.lock pyproject.toml tools/mutants-requirements.tx
 	$(MUTANTS)/bin/pip install --quiet --quiet --disable-pip-version-check -r tools/mutants-requirements.txt
 	$(MUTANTS)/bin/pip install --quiet --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
+
+# Records what a fixed scenario gives, to be compared with another version's: `make scenario OUT=build/before.txt`.
+scenario: OUT = build/scenario.txt
+scenario: HOLDFAST = $(BIN)/holdfast
+scenario: $(VENV)/ready
+	@mkdir -p $(dir $(OUT))
+	$(BIN)/python tools/scenario.py $(OUT) $(abspath $(HOLDFAST))
 
 # The fast tests on every supported Python that this machine has.
 pythons:

@@ -2,9 +2,9 @@
 
     python tools/scenario.py OUT [HOLDFAST]
 
-Run it with two versions of the program and compare the two files: where nothing was to change, they are the same.
-Times, hashes, pids and whatever else differs between two runs of one version is replaced by a name; the same value has
-the same name throughout, so that what belongs together still does.
+`make scenario OUT=…` does that. Run it with two versions of the program and compare the two files: where nothing was to
+change, they are the same. Times, hashes, pids and whatever else differs between two runs of one version is replaced by
+a name; the same value has the same name throughout, so that what belongs together still does.
 """
 
 from __future__ import annotations

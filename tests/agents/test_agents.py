@@ -30,7 +30,6 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
     Unfit,
-    mapping_problem,
 )
 from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, TurnState
 from holdfast.domain.definition import Definition
@@ -269,19 +268,6 @@ def test_a_mapping_with_a_last_word_wants_to_hear_it() -> None:
     stream.read(b'{"type":"done","status":"success"}')
     assert stream.end(0) == ()
     assert Mapped({"said.text": "text"}).end(1) == ()
-
-
-@pytest.mark.parametrize(
-    ("events", "told"),
-    [
-        ({"cheered.text": "x"}, "cheered.text is no part of an event"),
-        ({"said.words": "x"}, "said.words is no part of said: known are when, text"),
-        ({"said.when": "type"}, "must be a place, = and a value"),
-        (EVENTS, ""),
-    ],
-)
-def test_a_mapping_is_checked(events: dict[str, str], told: str) -> None:
-    assert told in mapping_problem(events) and bool(told) == bool(mapping_problem(events))
 
 
 def test_a_declared_agent_with_events_has_turns(bench: Bench) -> None:

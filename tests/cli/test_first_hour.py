@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.task_ids import ID_LENGTH_MAX, free_id
-from holdfast.domain.wording import money, plural
 from kit.git import git
 from kit.program import Terminal, started, type_in
 from kit.project import add, make_bare_repo, make_repo
@@ -18,18 +16,6 @@ from kit.waiting import wait_for
 
 LONG = "Make the parser of the configuration files accept comments at the end of a line"
 FAILS = "fail the compiler is missing on this machine"
-
-
-def test_an_id_made_of_a_goal_is_short_and_unique() -> None:
-    assert free_id("Fix the login", ()) == "fix-login"
-    assert free_id("The", ()) == "the" and free_id("", ()) == "task" and free_id("???", ()) == "task"
-    taken: list[str] = []
-    for _ in range(120):
-        taken.append(free_id(LONG, taken))
-    assert max(map(len, taken)) <= ID_LENGTH_MAX == 24
-    assert len(set(taken)) == 120
-    assert taken[:2] == ["make-parser", "make-parser-2"]
-    assert len(free_id("x" * 100, ())) == ID_LENGTH_MAX
 
 
 def test_tasks_of_one_priority_come_in_the_order_in_which_they_were_added(tmp_path: Path) -> None:
@@ -157,19 +143,6 @@ def test_an_agent_that_dies_without_a_word_of_its_own_is_reported_with_what_it_p
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("usd", "told"),
-    [(0, "$0.00"), (0.0012499999999999998, "$0.00125"), (1.5, "$1.50"), (1234.567, "$1,234.57"), (0.05, "$0.05"),
-     (0.25, "$0.25"), (0.0000001, "less than $0.000001"), (0.9999, "$1.00"), (-0.5, "-$0.50")],
-)  # fmt: skip
-def test_money_has_the_digits_that_count(usd: float, told: str) -> None:
-    assert money(usd) == told
-
-
-def test_counts_have_the_right_noun() -> None:
-    assert [plural(count, "turn") for count in (0, 1, 2, 1000)] == ["0 turns", "1 turn", "2 turns", "1,000 turns"]
 
 
 def test_one_turn_and_a_small_cost_read_well(tmp_path: Path) -> None:

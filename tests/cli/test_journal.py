@@ -22,13 +22,10 @@ from typing import Any
 import click
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holdfast.app import App
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.screen import terminal
-from holdfast.domain import wording as printable
 from holdfast.domain.task import TaskEvent
 from holdfast.ledgers.files import FileLedger
 from holdfast.storage.journal.entry import Record
@@ -546,21 +543,6 @@ def test_colours_come_on_a_terminal_only_and_not_where_they_are_unwanted(app: Ap
     assert "\x1b" not in on_terminal(app, "log", NO_COLOR="1")
     assert "\x1b" not in on_terminal(app, "log", TERM="dumb")
     assert "\x1b" not in run(app, "log").stdout
-
-
-@given(st.text())
-def test_escaped_text_is_one_printable_line(text: str) -> None:
-    assert printable.plain(text).isprintable()
-
-
-@given(
-    st.dictionaries(
-        st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))
-    )
-)
-def test_escaped_json_is_the_same_json(value: dict[str, str]) -> None:
-    shown = printable.plain_json(msgspec.json.encode(value).decode())
-    assert shown.isprintable() and json.loads(shown) == value
 
 
 # -- completion -------------------------------------------------------------------------------------------------------

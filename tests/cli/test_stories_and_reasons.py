@@ -5,27 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from holdfast.domain.wording import given_words
 from holdfast.engine.outcome import TAIL_BYTES
 from kit.program import Terminal, started, type_in
 from kit.project import add, make_repo
 from kit.waiting import wait_for
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ('{"command":"echo one\\n  > NOTES.md","description":"a command"}', "echo one > NOTES.md"),
-        ('{"content":"x","file_path":"/a/b.py"}', "/a/b.py"),
-        ('{"description":"only this","command":7}', "only this"),
-        ('{"other":1}', '{"other":1}'), ('{"command":', '{"command":'), ("ls  -l\nmore", "ls -l more"), ("", ""),
-        ('{"command":"\\ud800"}', '{"command":"\\ud800"}'),
-    ],
-)  # fmt: skip
-def test_a_tools_input_is_shown_by_its_most_telling_field(given: str, told: str) -> None:
-    assert given_words(given) == told
 
 
 def test_lines_that_are_empty_or_only_drawn_are_no_part_of_what_is_told_of_a_gate(tmp_path: Path) -> None:

@@ -7,28 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from holdfast.domain.template import render
 from holdfast.engine.prompt import FIELDS
-from holdfast.errors import TemplateInvalid
 from kit.program import holdfast
 from kit.project import add, layout, settings, state
-
-
-def test_a_section_without_a_value_is_not_there() -> None:
-    assert render("a\n{{#b}}\n## B\n{{b}}\n{{/b}}\nc", {"b": ""}, "t") == "a\nc\n"
-    assert render("a\n{{#b}}\n## B\n{{b}}\n{{/b}}\nc", {"b": "x"}, "t") == "a\n## B\nx\nc\n"
-
-
-def test_a_value_is_never_read_as_a_template() -> None:
-    assert render("{{a}}", {"a": "{{b}} {{#a}}", "b": "secret"}, "t") == "{{b}} {{#a}}\n"
-
-
-@pytest.mark.parametrize(
-    "text", ["{{nobody}}", "{{#nobody}}x{{/nobody}}", "{{a }}", "{{#b}}{{nobody}}{{/b}}", "{{#a}}never closed"]
-)
-def test_an_unknown_placeholder_is_reported(text: str) -> None:
-    with pytest.raises(TemplateInvalid, match="known placeholders are a"):
-        render(text, {"a": "x", "b": ""}, "t")
 
 
 def test_the_prompt_command_prints_the_next_prompt(repo: Path) -> None:

@@ -193,12 +193,39 @@ def test_the_page_shows_the_rooms_as_they_are() -> None:
     assert rooms_page.main(["--check"]) == 0
 
 
-def test_every_room_says_what_it_is_for() -> None:
-    for room, modules in rooms().items():
-        if len(modules) > 1 and room != "app":
-            folder = SOURCE / "holdfast" / room.replace(".", "/")
-            said = ast.get_docstring(parsed((folder / "__init__.py").read_text()))
-            assert said and len(said.splitlines()) >= 3, f"{room}: what for, what enters and leaves, what to read first"
+# The docstring of a package: its purpose, and then what enters and leaves it and where to begin.
+READ_FIRST = re.compile(r"\bRead `([\w/]+\.py)`")
+
+
+def unexplained(said: str, folder: Path) -> list[str]:
+    """What the docstring of a package leaves out."""
+    purpose, _, rest = said.partition("\n\n")
+    first = READ_FIRST.search(rest)
+    return [
+        *(["what it is for"] if not purpose else []),
+        *(word for word in ("Enters: ", "Leaves: ") if word not in rest),
+        *(["which file to read first"] if first is None or not (folder / first[1]).is_file() else []),
+    ]
+
+
+def test_every_package_says_what_it_is_for_and_where_to_begin() -> None:
+    folders = [path.parent for path in SOURCE.rglob("__init__.py")]
+    said = {folder: ast.get_docstring(parsed((folder / "__init__.py").read_text())) or "" for folder in folders}
+    found = {str(folder.relative_to(SOURCE)): unexplained(text, folder) for folder, text in said.items()}
+    assert {package: missing for package, missing in found.items() if missing} == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ("", ["what it is for", "Enters: ", "Leaves: ", "which file to read first"]),
+        ("Work.\n\nEnters: a. Leaves: b. Read `gone.py` first.", ["which file to read first"]),
+        ("Work.\n\nLeaves: b. Read `plan.py` first.", ["Enters: "]),
+        ("Work.\n\nEnters: a. Leaves: b. Read `plan.py` first.", []),
+    ],
+)
+def test_the_check_of_packages_can_say_no(said: str, missing: list[str]) -> None:
+    assert unexplained(said, SOURCE / "holdfast" / "engine") == missing
 
 
 # They end like a participle, and are nouns.

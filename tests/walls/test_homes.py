@@ -131,9 +131,3 @@ def test_an_agent_writes_its_conversations_and_nothing_that_is_run_or_read_later
     left = {str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()} - set(SETTINGS[name])
     assert {path for path in left if not path.startswith(tuple(own))} == set()
     assert {f"{path}mine" for path in own} <= left, "the conversations are not kept"
-
-
-def test_a_worktrees_name_is_the_one_that_claude_code_makes() -> None:
-    """The folders that version 2.1.197 makes for these paths."""
-    assert folder_name("/home/ada/a b/.sdd/wörk_1") == "-home-ada-a-b--sdd-w-rk-1"
-    assert folder_name("/" + "x" * 250) == "-" + "x" * 199 + "-v734pd"

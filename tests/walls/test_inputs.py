@@ -21,18 +21,6 @@ def test_a_template_of_a_megabyte_of_open_sections_is_read_in_one_go() -> None:
     assert render("{{#a}}x{{/a}}\n" * 70_000, {"a": "y"}, "prompt.md") == "x" * 70_000 + "\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "made"),
-    [
-        ("{{#a}}\none {{a}}\n{{/a}}\ntwo\n", "one x\ntwo\n"),
-        ("{{#b}}one{{/b}}{{#a}}two{{/a}}", "two\n"),
-        ("{{#a}}{{b}}{{/a}}{{a}}", "x\n"),
-    ],
-)
-def test_sections_are_as_before(text: str, made: str) -> None:
-    assert render(text, {"a": "x", "b": ""}, "prompt.md") == made
-
-
 @pytest.mark.parametrize("text", ["gates: " + "[" * 30_000, "gates: " + "{a: " * 30_000, "[" * 30_000])
 def test_settings_that_are_nested_without_end_are_refused_with_a_sentence(tmp_path: Path, text: str) -> None:
     repo = make_repo(tmp_path)

@@ -1,5 +1,5 @@
 """`holdfast demo`: runs a dozen tasks while everything is killed, in a temporary folder of its own.
 
-It drives the program from outside, as processes that it starts and kills, and counts the results.
-Read `lives.py` first.
+Enters: a seed. Leaves: a repository with the work landed, and counts of what was killed and what was found.
+It drives the program from outside, as processes that it starts and kills. Read `lives.py` first.
 """

@@ -1,5 +1,8 @@
 """The pure middle: records, tables and functions of their arguments alone.
 
+Enters: journal entries, definitions, times as arguments. Leaves: the folded state, and decisions as values.
+Read `task_record.py` first: all that is known of one task; then `state.py`, which folds the journal, and `fsm.py`.
+
 Invariants, for every module of this package:
 
 - No I/O, no clock, no paths, no randomness: a time or a name comes in as an argument, a decision goes out as a value.

@@ -1,5 +1,8 @@
 """Everything that must survive a crash: the door to the disk, the journal, the records beside it, and the audit log.
 
+Enters: bytes and records of the rooms above. Leaves: files that hold what was acknowledged, whatever was killed.
+Read `files/disk.py` first, then `journal/writer.py`.
+
 Invariants, for every module below:
 
 - `files/disk.py` is the only door: no other module of Holdfast writes, syncs or renames.

@@ -1,4 +1,8 @@
-"""The operations of the API, a module for each kind of thing. `all_operations` lists them in the order of the docs."""
+"""The operations of the API, a module for each kind of thing. `all_operations` lists them in the order of the docs.
+
+Enters: a checked request. Leaves: a record for the answer, or a `Problem`. Read `tasks.py` first, then `work.py`, which
+is for agents.
+"""
 
 from __future__ import annotations
 
