@@ -15,7 +15,7 @@ MARKS ?= not crash and not heavy
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons scenario lock clean
+.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
@@ -133,6 +133,10 @@ scenario: HOLDFAST = $(BIN)/holdfast
 scenario: $(VENV)/ready
 	@mkdir -p $(dir $(OUT))
 	$(BIN)/python tools/scenario.py $(OUT) $(abspath $(HOLDFAST))
+
+# Which files and functions one task passes from its YAML file to closed, and where a reader has to turn back.
+walk: $(VENV)/ready
+	@$(BIN)/python tools/walk.py $(ARGS)
 
 # The fast tests on every supported Python that this machine has.
 pythons:
