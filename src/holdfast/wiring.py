@@ -40,13 +40,13 @@ from holdfast.domain.entries import (
 from holdfast.domain.state import State
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.recovery import recover, settle_landed
+from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.turns import Follower, catch_up
+from holdfast.engine.turns import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
-from holdfast.landing.refresh import Refresh, free_left
+from holdfast.landing.refresh import Refresh
 from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge

@@ -57,6 +57,16 @@ def test_a_file_written_behind_the_first_scan_is_taken_in(repo: Path, scans: lis
     assert len(scans) > 1
 
 
+def test_a_file_that_the_watch_has_not_told_of_is_taken_in_before_the_run_ends(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loop, "_notice", lambda loop, paths: None)
+    with run_context(App.find(repo), lambda task, text: None) as context:
+        add(repo, "late", "write late.txt x")
+        Loop(context, works=False).run()
+        assert "late" in context.board.tasks
+
+
 def test_a_server_that_prepares_later_watches_from_the_beginning(repo: Path, scans: list[Scan]) -> None:
     with run_context(App.find(repo), lambda task, text: None, later=True) as context:
         assert scans == [] and context.watch is not None

@@ -17,7 +17,9 @@ from holdfast.domain.graph import Abort
 from holdfast.domain.task import TASK, TaskState, cancel_event
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
+from holdfast.engine.context import RunContext
 from holdfast.storage.journal.entry import Record
+from holdfast.worktrees import pins
 
 CHAIN_POINTS = ("chain.found", "chain.ended", "chain.cancelled")
 
@@ -39,6 +41,13 @@ def cancel_with(decision: DecisionContext, task: Task, reason: Reason, cause: st
     inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, "outcome": outcome}
     decision.append([Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="chain")])
     point("chain.cancelled")
+
+
+def follow_cancel(context: RunContext, task: Task, reason: Reason, cause: str) -> None:
+    """Cancels a task as the loop has planned it."""
+    cancel_with(DecisionContext.of(context, ""), task, reason, cause)
+    pins.release(context.repo, context.layout, [task])
+    context.note(task.id, f"cancelled: {words_for(reason, cause)}")
 
 
 def finish_chains(decision: DecisionContext) -> list[DecidedNow]:

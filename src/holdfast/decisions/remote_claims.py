@@ -156,6 +156,13 @@ def release(decision: DecisionContext, task: str, token: str) -> None:
     decision.append([_moved(decision, known, event, Reason.CLAIM_RELEASED)])
 
 
+def lapse(context: RunContext, task: Task) -> None:
+    """Opens a task again whose lease has run out, as the loop has planned it."""
+    event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
+    context.move(task, event, Reason.HEARTBEAT_LOST)
+    context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
+
+
 def _moved(decision: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
     return decision.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
 

@@ -69,16 +69,6 @@ def _await_end(context: RunContext, task: Task) -> None:
         time.sleep(POLL_S)
 
 
-def note_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
-    """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
-    for task in tasks:
-        seen = context.spawn.look(task) if task.starts else Liveness.DEAD
-        if seen is Liveness.ALIVE:
-            context.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
-        elif seen is Liveness.ENDED:
-            context.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
-
-
 def leave(context: RunContext, tasks: Collection[Task]) -> None:
     """Before the run ends: waits until every runner has taken its start. The next run takes a start that nobody has
     for one that never began, and the runner, however late it comes, then does nothing."""

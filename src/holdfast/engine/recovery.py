@@ -20,7 +20,7 @@ Where that is not so, the task waits for a person.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import Closed, acknowledge, close_intent
+from holdfast.engine.turns import as_file, is_final, project
 from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.git import command as git
+from holdfast.git import lock_files
 from holdfast.landing.branch import COMMITS_MAX
 from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Effects, Happened, InDoubt, Ledger, LedgerReader, Reconciled
@@ -44,6 +46,7 @@ from holdfast.storage.audit.notes import content
 from holdfast.storage.audit.verify import parse
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges, pins
 
 RECOVER = "recover"
@@ -133,6 +136,39 @@ def _release_stale_claims(ledger: Ledger) -> int:
         inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": Reason.CLAIM_RELEASED}
         ledger.append(ledger.epoch, [Record(MOVE_TO[target], inputs, actor=RECOVER)])
     return len(stale)
+
+
+# -- what a killed run left beside the journal -------------------------------------------------------------------------
+
+
+def free_left(repo: Path, tasks: Iterable[Task]) -> None:
+    """Removes the locks that dead processes of ours left on the indexes of the repository's checkouts.
+
+    Not while a checkout is still to be refreshed after a landing: until then nobody should commit there.
+    """
+    if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
+        return
+    for lock in lock_files.left_on_indexes(repo):
+        lock_files.free_own(lock)
+
+
+def catch_up(layout: Layout, tasks: Iterable[Task]) -> None:
+    """Writes state.json of each unsettled task as the journal has it: a crash may have left it behind."""
+    for task in tasks:
+        if task.starts and not is_final(task):
+            files = layout.attempt_files(task.attempt)
+            if files.root.is_dir():
+                project(files, as_file(task))
+
+
+def note_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
+    """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
+    for task in tasks:
+        seen = context.spawn.look(task) if task.starts else Liveness.DEAD
+        if seen is Liveness.ALIVE:
+            context.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
+        elif seen is Liveness.ENDED:
+            context.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
 
 
 # -- landings that this journal does not know --------------------------------------------------------------------------

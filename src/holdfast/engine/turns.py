@@ -8,8 +8,6 @@ is settled before it is journalled, so the journal never names what a power cut 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from holdfast.clock import Awake, gap_of
@@ -125,15 +123,6 @@ def project(files: Attempt, content: bytes) -> bool:
     attempt_folder.make_folder(files)
     disk.replace(files.state, content, attempt_folder.PRIVATE)
     return True
-
-
-def catch_up(layout: Layout, tasks: Iterable[Task]) -> None:
-    """Writes state.json of each unsettled task as the journal has it: a crash may have left it behind."""
-    for task in tasks:
-        if task.starts and not is_final(task):
-            files = layout.attempt_files(task.attempt)
-            if files.root.is_dir():
-                project(files, as_file(task))
 
 
 def is_final(task: Task) -> bool:

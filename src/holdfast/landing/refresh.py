@@ -20,11 +20,8 @@ import msgspec
 
 from holdfast.crashpoints import point
 from holdfast.domain.entries import RefreshIntended
-from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
 from holdfast.errors import LandingReverted
 from holdfast.git import command as git
-from holdfast.git import lock_files
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.worktrees.checkout import Checkout, Indexed, PathChange, Slot, Stamp, changes
@@ -87,7 +84,7 @@ class Refresh:
     @contextlib.contextmanager
     def holding(self, paths: Iterable[Path]) -> Iterator[None]:
         """Holds the indexes of these checkouts from before the branch moves until they have been refreshed. A process
-        that dies meanwhile leaves locks that name it, and that stop the user's git until `free_left`."""
+        that dies meanwhile leaves locks that name it, and that stop the user's git until recovery."""
         with contextlib.ExitStack() as held:
             for checkout in map(Checkout, paths):
                 point("refresh.hold.before")
@@ -162,17 +159,6 @@ def checkouts(repo: Path, branch: str) -> list[Path]:
         elif field == f"branch {branch}" and path.is_dir():
             found.append(path)
     return found
-
-
-def free_left(repo: Path, tasks: Iterable[Task]) -> None:
-    """Removes the locks that dead processes of ours left on the indexes of the repository's checkouts.
-
-    Not while a checkout is still to be refreshed after a landing: until then nobody should commit there.
-    """
-    if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
-        return
-    for lock in lock_files.left_on_indexes(repo):
-        lock_files.free_own(lock)
 
 
 def left_words(lock: Path) -> str:

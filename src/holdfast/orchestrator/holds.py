@@ -6,6 +6,7 @@ and costs no attempt. A run that would otherwise be over leaves it to the next o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
@@ -15,6 +16,7 @@ from holdfast.clock import GAP_S, Awake, monotonic
 from holdfast.domain.fsm import Reason
 from holdfast.engine.context import RunContext
 from holdfast.engine.plan import GIVEN_UP
+from holdfast.engine.start import NotStarted
 from holdfast.errors import (
     DefinitionLost,
     GitLocked,
@@ -65,6 +67,14 @@ class TaskHolds(dict[str, TaskHold]):
             return
         wait_s = min(PAUSE_S_MAX, TRY_AGAIN_S * 2 ** min(self.failures[name] - 1, 10))
         self.hold(name, reason, soon=True, wait_s=wait_s)
+
+    def hold_unstarted(self, name: str, held: NotStarted, *, stays: bool) -> None:
+        if held.fault:
+            self.pause(name, held.reason, stays=stays)
+            return
+        wait_s = max(held.until - self._clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
+        # An agent's outage is noted once, and not again for each task that waits for it.
+        self.hold(name, held.reason, soon=held.soon or held.until > 0.0, wait_s=wait_s, is_quiet=held.of_agent)
 
     def is_left(self, name: str) -> bool:
         """Whether a task is left to the next run."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import queue
 import signal
 import threading
@@ -18,10 +17,11 @@ from pathlib import Path
 
 from holdfast.backlog.restore import put_back_config
 from holdfast.clock import monotonic
-from holdfast.decisions.cancel_chain import cancel_with, words_for
-from holdfast.decisions.context import DecisionContext, Later
+from holdfast.decisions.cancel_chain import follow_cancel
+from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
-from holdfast.decisions.stops import end_agents, leave, note_adopted
+from holdfast.decisions.remote_claims import lapse
+from holdfast.decisions.stops import end_agents, leave
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
@@ -49,10 +49,11 @@ from holdfast.engine.plan import (
     is_at_work,
     plan,
 )  # fmt: skip
+from holdfast.engine.recovery import note_adopted
 from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turns import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
-from holdfast.orchestrator.holds import TRY_AGAIN_S, TaskHolds, Waits, handle_failure, take_foreign
+from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, take_foreign
 from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
@@ -110,9 +111,10 @@ class Loop:
         with self._awake():
             while True:
                 self._tick()
-                if self._is_over():
+                if not self._is_over():
+                    self._sleep()
+                elif not self._finds_new_files():
                     break
-                self._sleep()
             # Who asked just before the end is answered, too.
             self._do_asked()
         if self.at_work:
@@ -223,6 +225,14 @@ class Loop:
             # Not woken for: what it waits for is a landing, and that wakes.
             self._asked.put(work)
 
+    def _finds_new_files(self) -> bool:
+        """Before a run ends by itself: the watch tells of a change only some moments after it was made."""
+        if self.stopping:
+            return False
+        before = self.context.ledger.position
+        self._sync_backlog()
+        return self.context.ledger.position != before
+
     def _sync_backlog(self) -> None:
         put_back_config(self.context.layout, self.context.note)
         report = self.board.take_in()
@@ -292,13 +302,9 @@ class Loop:
             case Follow(_, event):
                 context.move(task, event, REASONS[event])
             case Cancel(_, reason, cause):
-                cancel_with(DecisionContext.of(context, ""), task, reason, cause)
-                pins.release(context.repo, context.layout, [task])
-                context.note(task.id, f"cancelled: {words_for(reason, cause)}")
+                follow_cancel(context, task, reason, cause)
             case Lapse():
-                event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
-                context.move(task, event, Reason.HEARTBEAT_LOST)
-                context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
+                lapse(context, task)
 
     def _observe(self, name: str) -> Observation | None:
         """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
@@ -328,17 +334,10 @@ class Loop:
             held = start(self.context, task, max(1, sharing))
         except ClaimRefused as error:
             held = NotStarted(str(error), soon=True)
-        if held is None:
-            # Whether the machine is well again is seen when its runner has ended.
-            return
-        if held.fault:
-            self.holds.pause(task.id, held.reason, stays=self.stays)
-        else:
+        # Where it was started: whether the machine is well again is seen when its runner has ended.
+        if held is not None:
             self.full = held.reason if held.for_all else ""
-            # An agent's outage is noted once, and not again for each task that waits for it.
-            wait_s = max(held.until - self.context.clock(), 0.0) if 0.0 < held.until < math.inf else TRY_AGAIN_S
-            soon = held.soon or held.until > 0.0
-            self.holds.hold(task.id, held.reason, soon=soon, wait_s=wait_s, is_quiet=held.of_agent)
+            self.holds.hold_unstarted(task.id, held, stays=self.stays)
 
     # -- the other thread ---------------------------------------------------------------------------------------------
 
