@@ -42,7 +42,7 @@ from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
 from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.turns import Follower
+from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten

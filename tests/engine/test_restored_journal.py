@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.turns import new_turns
+from holdfast.engine.turn_follower import new_turns
 from holdfast.errors import DiskFull
 from holdfast.layout import Attempt, Layout
 from holdfast.storage.audit import from_journal

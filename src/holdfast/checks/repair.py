@@ -20,7 +20,7 @@ from holdfast.checks.projections import Reading
 from holdfast.checks.witnesses import expect_whole_root
 from holdfast.clock import wall
 from holdfast.domain.task import FOLDER_OF
-from holdfast.engine import turns
+from holdfast.engine import turn_follower
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder
@@ -98,6 +98,6 @@ def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repair
     for task in (task for task in reading.state.tasks.values() if task.starts):
         # state.json of the attempt that the task is in, or was in last.
         attempt = layout.attempt_files(task.attempt)
-        if turns.project(attempt, turns.as_file(task)):
+        if turn_follower.project(attempt, turn_follower.as_file(task)):
             rebuilt.append(str(attempt.state))
     return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])

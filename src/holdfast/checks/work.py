@@ -15,8 +15,8 @@ from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
-from holdfast.engine import turns
 from holdfast.engine.earlier_starts import find_leftovers
+from holdfast.engine.turn_follower import as_file, is_final
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
@@ -54,9 +54,9 @@ def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
         _turns(draft, files, name, known)
         _exit(draft, files, known)
         _verdict(draft, files, known, is_last=task.attempt == name)
-        if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != turns.as_file(task)):
+        if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != as_file(task)):
             problem = f"{files.state} is not what the journal says of {name}"
-            if turns.is_final(task):
+            if is_final(task):
                 draft.passing.append(f"{problem}; {REPAIR}")
             else:
                 draft.pending.append(f"{problem}; {RUN}, or {REPAIR}")

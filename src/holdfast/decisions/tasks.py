@@ -14,7 +14,7 @@ from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_eve
 from holdfast.domain.task_record import Task
 from holdfast.engine import recovery
 from holdfast.engine.earlier_starts import newest_whole, remove_leftovers
-from holdfast.engine.turns import Follower
+from holdfast.engine.turn_follower import Follower
 from holdfast.errors import DecisionRefused, NothingParked
 from holdfast.landing import verify
 from holdfast.processes import starts

@@ -24,7 +24,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.effects import Closed
 from holdfast.engine.spawn import Spawn
-from holdfast.engine.turns import Follower, Silence
+from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger

@@ -14,7 +14,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
-from holdfast.engine import earlier_starts, turns
+from holdfast.engine import earlier_starts, turn_follower
 from holdfast.engine.context import RunContext
 from holdfast.engine.outcome import apply_exit, uncounted_spend
 from holdfast.landing import verify
@@ -118,7 +118,7 @@ def _worked_after_last_turn(files: Attempt, start: int) -> bool:
 
     Tools of earlier starts say nothing about the tree that this one left.
     """
-    lines = turns.all_turns(files)
+    lines = turn_follower.all_turns(files)
     last = lines[-1].ts if lines else 0.0
     events = (line.record for line in jsonl.LineLedger(files.events).read()) if files.events.exists() else ()
     ended = (event for event in events if event.get("type") == "tool_ended" and event["start"] == start)

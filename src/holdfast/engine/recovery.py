@@ -33,7 +33,7 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import Closed, acknowledge, close_intent
-from holdfast.engine.turns import as_file, is_final, project
+from holdfast.engine.turn_follower import as_file, is_final, project
 from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.git import command as git
 from holdfast.git import lock_files

@@ -51,7 +51,7 @@ from holdfast.engine.plan import (
 )  # fmt: skip
 from holdfast.engine.recovery import note_adopted
 from holdfast.engine.start import NotStarted, start
-from holdfast.engine.turns import LOOK_S
+from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, take_foreign
 from holdfast.orchestrator.wakeup import AGENTS, Signals

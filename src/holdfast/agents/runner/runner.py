@@ -64,7 +64,7 @@ class Runner:
         self._layout, self._files, self._order, self._lock = layout, files, order, lock
         self._talk = Conversation(order.turn)
         self._verdict: Stop | None = None
-        self._record: AttemptWriter | None = None
+        self._writer: AttemptWriter | None = None
         self._child: Child | None = None
         self._code: int | None = None
         self._lines = OutputLines(order.limits.resources.line_bytes_max)
@@ -93,8 +93,8 @@ class Runner:
             return
         self._resources.open()
         git.run_before_exec(self._resources.join_as_git)
-        self._record = AttemptWriter(self._files, order)
-        self._record.begin()
+        self._writer = AttemptWriter(self._files, order)
+        self._writer.begin()
         argv = order.launch.argv
         if order.launch.prompt:
             disk.replace(self._files.prompt, order.launch.prompt.encode(), attempt_folder.PRIVATE)
@@ -149,7 +149,7 @@ class Runner:
     def _is_enough(self) -> bool:
         """Shows a heartbeat, and decides whether the agent may continue."""
         now = self._watch.now()
-        assert self._record is not None
+        assert self._writer is not None
         if now >= self._next_beat:
             self._next_beat = now + self._order.limits.heartbeat_s
             attempt_folder.beat(self._files)
@@ -157,7 +157,7 @@ class Runner:
             starts.bury_orphans(self._child.pid)
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_S
-            self._record.flush()
+            self._writer.flush()
             self._check_resources()
         if self._is_asked_to_stop or self._files.stop.exists():
             self._verdict = Stop(Ending.STOPPED, "The agent was ended because the runner was told to stop.")
@@ -174,12 +174,12 @@ class Runner:
 
     def _note_refusal(self, detail: str) -> None:
         """Adds to the events what was refused, and why."""
-        assert self._record is not None
-        self._record.note({"turn": self._talk.turn + 1, "type": "refused", "detail": detail})
+        assert self._writer is not None
+        self._writer.note({"turn": self._talk.turn + 1, "type": "refused", "detail": detail})
 
     def _read(self, fd: int) -> bool:
         """Reads one piece of the agent's output; False at its end, or where there is nothing now."""
-        assert self._record is not None
+        assert self._writer is not None
         assert self._child is not None
         try:
             data = os.read(fd, READ_BYTES)
@@ -188,7 +188,7 @@ class Runner:
         if data:
             self._watch.heard(self._watch.now())
             self._child.heard(fd, data)
-            self._record.write_output(data, fd)
+            self._writer.write_output(data, fd)
             if fd == self._child.stdout or self._order.launch.reads_errors:
                 self._read_lines(fd, data)
         return bool(data)
@@ -216,13 +216,13 @@ class Runner:
 
     def _apply(self, event: AgentEvent, *, is_waiting: bool = False) -> None:
         """`is_waiting`: the agent does nothing until it is answered."""
-        assert self._record is not None
+        assert self._writer is not None
         now = self._watch.now()
         event, refused = checked(event, wall())
         if refused:
             self._note_refusal(refused)
         has_turned = self._talk.apply(event)
-        self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
+        self._writer.note({"turn": self._talk.turn + 1, "state": self._talk.state, **as_record(event)})
         found: Stop | None = None
         if isinstance(event, Retrying):
             self._watch.retrying(now, event.detail)
@@ -244,12 +244,12 @@ class Runner:
             self._verdict = self._verdict or found
 
     def _end_turn(self, is_waiting: bool) -> Stop | None:
-        assert self._record is not None
+        assert self._writer is not None
         assert self._child is not None
         if stops := not is_waiting or self._order.sandbox != "none":  # A confined agent may only claim to wait.
             self._child.stop()
         attempt_folder.beat(self._files)
-        line = self._record.turn(self._talk, self._watch.now() - self._turn_began)
+        line = self._writer.turn(self._talk, self._watch.now() - self._turn_began)
         self._talk.next_turn()
         # If the turn could not be saved, the agent does not continue: it is ended as it is.
         if stops:
@@ -281,7 +281,7 @@ class Runner:
 
     def _reap(self) -> int:
         assert self._child is not None
-        if self._record is not None:
+        if self._writer is not None:
             try:
                 while self._read(self._child.stdout) or self._read(self._child.stderr):
                     pass
@@ -298,7 +298,7 @@ class Runner:
     def _finish(self) -> Exit:
         snapshot = ""
         try:
-            if self._record is not None:
+            if self._writer is not None:
                 if self._child is not None:
                     self._read_end()
                 snapshot = self._last_snapshot()
@@ -306,8 +306,8 @@ class Runner:
             self._fail(failure)
         finally:
             self._resources.close()
-            if self._record is not None:
-                self._record.close()
+            if self._writer is not None:
+                self._writer.close()
             with contextlib.suppress(HoldfastError):
                 remove_secrets(self._layout, self._files, self._order.launch)
         if self._child is not None and (lost := start_outcome.lost(self._order, self._files)):
@@ -325,15 +325,15 @@ class Runner:
 
     def _last_snapshot(self) -> str:
         """Leaves out what is too large: then that is how the start has ended."""
-        assert self._record is not None
+        assert self._writer is not None
         try:
-            return self._record.last_snapshot("refuse" if self._verdict is None else "leave_out")
+            return self._writer.last_snapshot("refuse" if self._verdict is None else "leave_out")
         except SnapshotTooLarge as failure:
             self._fail(failure)
-            return self._record.last_snapshot("leave_out")
+            return self._writer.last_snapshot("leave_out")
 
     def _read_end(self) -> None:
-        assert self._record is not None
+        assert self._writer is not None
         if self._verdict is None:
             try:
                 for event in self._stream.end(start_outcome.as_shell(self._code or 0)):
@@ -342,8 +342,8 @@ class Runner:
                 self._fail(failure)
         is_done = self._judge().ending is Ending.DONE
         self._talk.close(TurnEvent.VERIFY_REQUESTED if is_done else TurnEvent.TASK_FAILED)
-        self._record.note({"turn": self._talk.turn + 1, "state": self._talk.state, "type": "ended"})
-        self._record.rest(self._talk)
+        self._writer.note({"turn": self._talk.turn + 1, "state": self._talk.state, "type": "ended"})
+        self._writer.rest(self._talk)
 
     def _judge(self) -> Stop:
         found = start_outcome.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")

@@ -37,7 +37,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     Of a task, its last attempt is meant. A cost is reported by the agent, or estimated from its tokens. A turn's
     snapshot is a git commit in snapshots.git, under refs/attempts/.
     """
-    from holdfast.engine.turns import all_turns
+    from holdfast.engine.turn_follower import all_turns
     from holdfast.views.costs import cost_of_turns, spent_by
 
     attempt = _attempt(ctx, name)

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from holdfast.domain.task import TaskState
 from holdfast.engine.earlier_starts import snapshots_of
-from holdfast.engine.turns import new_turns
+from holdfast.engine.turn_follower import new_turns
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation, row_from
