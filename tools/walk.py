@@ -8,10 +8,10 @@ the run. Its lines are those of the whole file; `passed` are those of its functi
 runs while a module is imported, and what only the command line asks.
 
 `WALK` are the rooms that a reader of the way reads; all others are mechanisms, known by what they promise. The order is
-that in which their modules are first entered, constructors aside. A jump back is a call between two of these modules of
-a function that was not entered before and stands in a module that comes earlier: who reads in that order has to turn
-back. Calls of `SHARED` are none: they are the words and the objects that every step has in its hands. `--order` prints
-the functions in the order of their first entries.
+that in which their modules on the way are first entered, constructors aside. A jump back is a call between two of them
+of a function that was not entered before and stands in a module that comes earlier: a reader who follows that order has
+to turn back. Calls of `SHARED` and of `domain/` are none: they are the objects and the words that every step has in its
+hands. `--order` prints the functions in the order of their first entries.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def recorded(files: dict[str, str]) -> Calls:
         (folder / "sitecustomize.py").write_text(HOOK)
         who = {f"GIT_{role}_{what}": "walker" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
         env = {"HOME": str(folder), "PATH": os.environ["PATH"], **who}
-        hook = {"PYTHONPATH": str(folder), "WALK_PACKAGE": f"{PACKAGE}/", "WALK_FILE": str(trace)}
+        hook = {"PYTHONPATH": f"{folder}:{rooms.SOURCE}", "WALK_PACKAGE": f"{PACKAGE}/", "WALK_FILE": str(trace)}
         holdfast = (sys.executable, "-m", "holdfast")
         start = ("git", "commit", "-q", "--allow-empty", "-m", "start")
         for words in (("git", "init", "-q", "-b", "main"), start, (*holdfast, "init")):
@@ -147,8 +147,8 @@ def main(arguments: Sequence[str]) -> int:
         for part in ([name for name in inside if name in on_way], [name for name in inside if name not in on_way]):
             line += f" {len(part):17} {sum(map(size.get, part)):6} {sum(len(passed[name]) for name in part):6}"
         print(line)
-    own = [pair for pair in calls if pair[1].room in WALK and pair[1].room != "domain" and pair[1].module not in SHARED]
-    back = list(jumps_back(own))
+    steps = {name for name in on_way if room_of[name] in WALK and room_of[name] != "domain"} - set(SHARED)
+    back = list(jumps_back([pair for pair in calls if pair[1].module in steps]))
     print(f"jumps back: {len(back)}", *back, sep="\n")
     return 0
 

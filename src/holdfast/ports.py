@@ -104,9 +104,12 @@ class Ledger(LedgerReader, Protocol):
     def together(self) -> AbstractContextManager[None]:
         """What is appended in here becomes durable at its end, for one sync."""
 
-    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "", **facts: Any) -> Claim:
+    def claim(
+        self, worker: str, task: str, *, lease_s: float | None = None, model: str = "", why: str = "", **facts: Any
+    ) -> Claim:
         """Hands out an open task, as a new attempt or continuing an orphaned one. Raises ClaimRefused.
 
+        Without `lease_s` there is no lease: a runner of ours shows by its lock that it is alive.
         `model` and `why` are put on record with it: what the worker uses, and why it is this worker; and `facts`.
         """
 

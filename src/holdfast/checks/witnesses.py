@@ -151,7 +151,8 @@ def set_unknown_aside(layout: Layout, state: State, repo: Path) -> list[str]:
     moved = []
     pins.forget_landed(repo, _strange_landings(repo, layout))
     for name, start in list(_strange_starts(layout, state)):
-        moved += set_strangers_aside(layout, name, start, _NONE, _REASON, repo=repo)
+        if attempt_folder.strangers(layout.attempt_files(name), start, _NONE):
+            moved += set_strangers_aside(layout, name, start, _NONE, _REASON, repo=repo)
     if (position := _followed(layout)) is not None and not FileLedgerReader(layout).has(position):
         # Projections: rebuilt from the journal as it is now.
         ledgers = (layout.metrics, *sorted(layout.root.glob("sessions.*")))

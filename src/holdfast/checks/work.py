@@ -15,7 +15,7 @@ from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plural
-from holdfast.engine.earlier_starts import find_leftovers
+from holdfast.engine.recovery import find_leftovers
 from holdfast.engine.turn_follower import as_file, is_final
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git

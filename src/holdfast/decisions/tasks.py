@@ -13,7 +13,8 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.domain.task_record import Task
 from holdfast.engine import recovery
-from holdfast.engine.earlier_starts import newest_whole, remove_leftovers
+from holdfast.engine.earlier_starts import newest_whole
+from holdfast.engine.recovery import remove_leftovers
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import DecisionRefused, NothingParked
 from holdfast.landing import verify

@@ -1,4 +1,4 @@
-"""What earlier starts left: trees to continue from, files of a lost journal in the way, secrets of killed runners.
+"""What earlier starts left: trees to continue from, and files of a lost journal that are in the way.
 
 Which tree a later start continues from, the journal says, by its commit: of the last turn that stands, of the end of a
 start that was paused, or of an orphan that is kept as it was found. An attempt without any begins with its base and the
@@ -7,24 +7,20 @@ work so far. A first start of a task needs nothing of this.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.domain.state import State
 from holdfast.domain.task_record import PreviousAttempt, Task
 from holdfast.domain.wording import plural
 from holdfast.engine.prompt import PromptTree
-from holdfast.errors import HoldfastError, NestedLost, SnapshotLost, TurnUnknown
+from holdfast.errors import NestedLost, SnapshotLost, TurnUnknown
 from holdfast.git import command as git
-from holdfast.layout import Attempt, Layout
+from holdfast.layout import Layout
 from holdfast.ports import LedgerReader
 from holdfast.processes import starts
 from holdfast.snapshots.snapshots import ROOT, reference
 from holdfast.snapshots.store import Store
-from holdfast.storage.files import disk
 from holdfast.storage.files.quarantine import set_aside, set_end_aside
 from holdfast.storage.records import attempt_folder, ledger
 from holdfast.worktrees import merges
@@ -174,10 +170,8 @@ def set_strangers_aside(
     layout: Layout, attempt: str, start: int, intent: str, reason: str, repo: Path | None = None
 ) -> list[Path]:
     """Moves files in the way of a start that belong to another intent; ends the processes there first. Returns
-    where each is now. With `repo`, its snapshots lose their names."""
+    where each is now. With `repo`, its snapshots lose their names. The caller has seen that there are such files."""
     files = layout.attempt_files(attempt)
-    if not attempt_folder.strangers(files, start, intent):
-        return []
     starts.end_all(files, attempt, None, STRANGER_GRACE_S)
     found = attempt_folder.strangers(files, start, intent)
     own = attempt_folder.read_start(files, start)
@@ -214,52 +208,3 @@ def _forget_snapshots(layout: Layout, repo: Path, attempt: str, start: int) -> N
         if start == 1 or (kind != "found" and number.isdigit() and int(number) >= first):
             gone[ref] = commit
     store.forget(gone)
-
-
-# -- what a killed runner left of its agent's secrets ------------------------------------------------------------------
-
-# Found by the marks in the data root. A mark counts only where nothing of its attempt is alive: `alive.lock` is in
-# nobody's hands, and is held meanwhile, so that no start begins in between.
-
-
-def find_leftovers(layout: Layout) -> list[Path]:
-    """The folders of agents that have ended, in which a secret was left."""
-    found = []
-    for files in _marked(layout):
-        with _over(files) as is_over:
-            if is_over:
-                found.append(files.agent)
-    return found
-
-
-def remove_leftovers(layout: Layout) -> None:
-    for files in _marked(layout):
-        # `check` reports what cannot be removed.
-        with contextlib.suppress(HoldfastError), _over(files) as is_over:
-            if is_over:
-                if os.path.lexists(files.agent):
-                    disk.remove_tree(files.agent)
-                disk.unlink(layout.agent_secrets / files.root.name, missing_ok=True)
-
-
-def _marked(layout: Layout) -> list[Attempt]:
-    try:
-        names = sorted(os.listdir(layout.agent_secrets))
-    except FileNotFoundError:
-        return []
-    return [layout.attempt_files(name) for name in names if not disk.is_leftover(name)]
-
-
-@contextlib.contextmanager
-def _over(files: Attempt) -> Iterator[bool]:
-    if not files.alive.exists():
-        # The attempt's folder is gone.
-        yield True
-        return
-    with files.alive.open("rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

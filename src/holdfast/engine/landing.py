@@ -80,39 +80,6 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
     return LandingResult.CLOSED
 
 
-def _is_answer(context: RunContext, task: Task) -> bool:
-    """Whether it may change nothing (a question, a review), and has changed nothing: what was said is its result."""
-    is_unchanged = not task.landed and task.candidate in ("", task.base)
-    return is_unchanged and bool(context.board.worked_on(task).may_change_nothing)
-
-
-def _answer_of(context: RunContext, task: Task) -> str:
-    """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
-    told = str(task.outcome.get("detail", "")).strip()
-    if told in _WITHOUT_WORDS:
-        traces = context.layout.attempt_files(task.attempt).traces
-        records = [line.record for line in jsonl.LineLedger(traces).read()] if traces.exists() else []
-        said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
-        printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
-        told = (said or printed or [""])[-1].strip()
-    return told if len(told) <= ANSWER_CHARS_MAX else told[:ANSWER_CHARS_MAX] + "…"
-
-
-def _has_landed(task: Task) -> bool:
-    return bool(task.landed)
-
-
-def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict | None:
-    """Lands the verified commit as a new branch, where no checkout is in its way; None when it did."""
-    if (verdict := judge(context, task)) is not None:
-        return verdict
-    intended = LandIntended(task.id, task.attempt, branch, "0" * len(task.verified), task.verified)
-    carry_out(context, intended)
-    context.worktrees.remove(task.id, landed=task.candidate)
-    _close(context, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": []}, branch)
-    return None
-
-
 def _verify(context: RunContext, task: Task) -> LandingResult | None:
     """None when the commit that would land has passed, and is in `task.verified`; or has landed, unknown to us."""
     verdict = judge(context, task)
@@ -167,37 +134,8 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     return None if result["passed"] else verify.read_verdict(context.blobs, result["verdict"])
 
 
-def land_again(context: RunContext, task: Task) -> verify.GateVerdict | None:
-    """Verifies and lands what has landed before and was lost; None when it is there again. The task stays closed."""
-    branch = context.branch
-    while True:
-        if (verdict := judge(context, task)) is not None:
-            return verdict
-        with contextlib.suppress(LandingLost):
-            _land(context, task, branch, is_noted=False)
-            return None
-
-
-def see_to_lost(context: RunContext) -> None:
-    """Settles rewritten landings, and lands again those that were undone by accident; notes the rest once."""
-    lost, tasks = (
-        settle_rewritten(context.repo, context.ledger, context.layout, context.note),
-        context.ledger.state.tasks,
-    )
-    for task in undone(context.repo, [tasks[name] for name in lost if branch_of(tasks[name]) == context.branch]):
-        context.note(
-            task.id, f"a `git reset` or `git stash` undid its landing {task.landed[:12]}, which came meanwhile"
-        )
-        promoted = LandingPromoted(task.id, task.attempt, branch_of(task), task.landed)
-        context.append(Record("landing_promoted", msgspec.to_builtins(promoted), actor="loop"))
-        if (rejected := land_again(context, task)) is None:
-            context.note(task.id, f"landed again as {task.landed[:12]}")
-            del lost[task.id]
-        else:
-            context.note(task.id, f"it cannot be landed again: {rejected.kind}: {rejected.detail}")
-    for name in lost.keys() - context.lost.keys():
-        context.note("", lost[name])
-    context.lost = lost
+def _has_landed(task: Task) -> bool:
+    return bool(task.landed)
 
 
 def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True) -> list[str]:
@@ -247,3 +185,71 @@ def _close(context: RunContext, task: Task, outcome: dict[str, object], branch: 
     if outcome.get("kind") == "answer":
         without = f"closed with an answer, and nothing changed: `holdfast show {task.id}`"
     context.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)
+
+
+# -- tasks that change nothing ----------------------------------------------------------------------------------------
+
+
+def _is_answer(context: RunContext, task: Task) -> bool:
+    """Whether it may change nothing (a question, a review), and has changed nothing: what was said is its result."""
+    is_unchanged = not task.landed and task.candidate in ("", task.base)
+    return is_unchanged and bool(context.board.worked_on(task).may_change_nothing)
+
+
+def _answer_of(context: RunContext, task: Task) -> str:
+    """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
+    told = str(task.outcome.get("detail", "")).strip()
+    if told in _WITHOUT_WORDS:
+        traces = context.layout.attempt_files(task.attempt).traces
+        records = [line.record for line in jsonl.LineLedger(traces).read()] if traces.exists() else []
+        said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
+        printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
+        told = (said or printed or [""])[-1].strip()
+    return told if len(told) <= ANSWER_CHARS_MAX else told[:ANSWER_CHARS_MAX] + "…"
+
+
+# -- landings elsewhere, and once more --------------------------------------------------------------------------------
+
+
+def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict | None:
+    """Lands the verified commit as a new branch, where no checkout is in its way; None when it did."""
+    if (verdict := judge(context, task)) is not None:
+        return verdict
+    intended = LandIntended(task.id, task.attempt, branch, "0" * len(task.verified), task.verified)
+    carry_out(context, intended)
+    context.worktrees.remove(task.id, landed=task.candidate)
+    _close(context, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": []}, branch)
+    return None
+
+
+def see_to_lost(context: RunContext) -> None:
+    """Settles rewritten landings, and lands again those that were undone by accident; notes the rest once."""
+    lost, tasks = (
+        settle_rewritten(context.repo, context.ledger, context.layout, context.note),
+        context.ledger.state.tasks,
+    )
+    for task in undone(context.repo, [tasks[name] for name in lost if branch_of(tasks[name]) == context.branch]):
+        context.note(
+            task.id, f"a `git reset` or `git stash` undid its landing {task.landed[:12]}, which came meanwhile"
+        )
+        promoted = LandingPromoted(task.id, task.attempt, branch_of(task), task.landed)
+        context.append(Record("landing_promoted", msgspec.to_builtins(promoted), actor="loop"))
+        if (rejected := land_again(context, task)) is None:
+            context.note(task.id, f"landed again as {task.landed[:12]}")
+            del lost[task.id]
+        else:
+            context.note(task.id, f"it cannot be landed again: {rejected.kind}: {rejected.detail}")
+    for name in lost.keys() - context.lost.keys():
+        context.note("", lost[name])
+    context.lost = lost
+
+
+def land_again(context: RunContext, task: Task) -> verify.GateVerdict | None:
+    """Verifies and lands what has landed before and was lost; None when it is there again. The task stays closed."""
+    branch = context.branch
+    while True:
+        if (verdict := judge(context, task)) is not None:
+            return verdict
+        with contextlib.suppress(LandingLost):
+            _land(context, task, branch, is_noted=False)
+            return None

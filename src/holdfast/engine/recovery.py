@@ -20,7 +20,10 @@ Where that is not so, the task waits for a person.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +41,13 @@ from holdfast.errors import HoldfastError, is_environment, is_fatal
 from holdfast.git import command as git
 from holdfast.git import lock_files
 from holdfast.landing.branch import COMMITS_MAX
-from holdfast.layout import Layout
+from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Effects, Happened, InDoubt, Ledger, LedgerReader, Reconciled
 from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.from_journal import ref_of
 from holdfast.storage.audit.notes import content
 from holdfast.storage.audit.verify import parse
+from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records.attempt_folder import Liveness
@@ -169,6 +173,55 @@ def note_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
             context.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
         elif seen is Liveness.ENDED:
             context.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
+
+
+# -- what a killed runner left of its agent's secrets -----------------------------------------------------------------
+
+# Found by the marks in the data root. A mark counts only where nothing of its attempt is alive: `alive.lock` is in
+# nobody's hands, and is held meanwhile, so that no start begins in between.
+
+
+def find_leftovers(layout: Layout) -> list[Path]:
+    """The folders of agents that have ended, in which a secret was left."""
+    found = []
+    for files in _marked(layout):
+        with _over(files) as is_over:
+            if is_over:
+                found.append(files.agent)
+    return found
+
+
+def remove_leftovers(layout: Layout) -> None:
+    for files in _marked(layout):
+        # `check` reports what cannot be removed.
+        with contextlib.suppress(HoldfastError), _over(files) as is_over:
+            if is_over:
+                if os.path.lexists(files.agent):
+                    disk.remove_tree(files.agent)
+                disk.unlink(layout.agent_secrets / files.root.name, missing_ok=True)
+
+
+def _marked(layout: Layout) -> list[Attempt]:
+    try:
+        names = sorted(os.listdir(layout.agent_secrets))
+    except FileNotFoundError:
+        return []
+    return [layout.attempt_files(name) for name in names if not disk.is_leftover(name)]
+
+
+@contextlib.contextmanager
+def _over(files: Attempt) -> Iterator[bool]:
+    if not files.alive.exists():
+        # The attempt's folder is gone.
+        yield True
+        return
+    with files.alive.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 # -- landings that this journal does not know --------------------------------------------------------------------------

@@ -83,7 +83,7 @@ class Spawn:
 
     def _clear(self, attempt: str, start: int, intent: str) -> None:
         """Sets aside what is in the way of the start and is not of it."""
-        if intent:
+        if intent and attempt_folder.strangers(self._layout.attempt_files(attempt), start, intent):
             reason = f"it is not of the start that this journal intended ({intent})"
             set_strangers_aside(self._layout, attempt, start, intent, reason)
 

@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -48,7 +49,6 @@ from holdfast.worktrees import merges, pins
 from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
-LEASE_S = 3600.0
 ORDER_TYPE = "application/json"
 
 
@@ -102,8 +102,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         if caps.until is not None:
             context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
-    facts = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    context.ledger.claim(agent.name, task.id, lease_s=LEASE_S, model=choice.model, why=choice.why, **facts)
+    facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
+    context.ledger.claim(agent.name, task.id, model=choice.model, why=choice.why, **facts)
     try:
         _begin(context, task, agent, caps)
     except (DefinitionLost, SnapshotLost, SnapshotTooLarge) as error:

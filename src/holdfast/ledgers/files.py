@@ -279,7 +279,9 @@ class FileLedger:
         if self._unsaved >= max(self._save_at, len(self._state.tasks)):
             self._save_if_possible()
 
-    def claim(self, worker: str, task: str, *, lease_s: float, model: str = "", why: str = "", **facts: Any) -> Claim:
+    def claim(
+        self, worker: str, task: str, *, lease_s: float | None = None, model: str = "", why: str = "", **facts: Any
+    ) -> Claim:
         with self._mutex:
             known = self._state.tasks.get(task)
             if known is None:
@@ -288,7 +290,8 @@ class FileLedger:
                 raise ClaimRefused(task=task, reason=reason)
             entry = Record(MOVE_TO[TaskState.CLAIMED], claims.facts_of(known, worker, model, why, facts))
             self.append(self.epoch, [entry])
-            return self._leases.grant(claims.claim_of(known), lease_s)
+            claim = claims.claim_of(known)
+            return claim if lease_s is None else self._leases.grant(claim, lease_s)
 
     def heartbeat(self, claim: Claim, *, lease_s: float) -> Claim:
         with self._mutex:

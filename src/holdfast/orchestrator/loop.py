@@ -29,7 +29,6 @@ from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans
 from holdfast.engine.context import LandingThread, RunContext
-from holdfast.engine.earlier_starts import remove_leftovers
 from holdfast.engine.landing import see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import (
@@ -49,7 +48,7 @@ from holdfast.engine.plan import (
     is_at_work,
     plan,
 )  # fmt: skip
-from holdfast.engine.recovery import note_adopted
+from holdfast.engine.recovery import note_adopted, remove_leftovers
 from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
