@@ -91,14 +91,14 @@ def test_work_that_has_not_landed_is_never_removed(repo: Path) -> None:
     (path / "a").write_text("1\n")
     (path / "new").write_text("new\n")
     assert not trees.remove("T-1", landed=base)
-    assert [orphan.task for orphan in trees.orphans(())] == ["T-1"] and trees.orphans({"T-1"}) == []
+    assert [tree.task for tree in trees.unneeded(())] == ["T-1"] and trees.unneeded({"T-1"}) == []
     (path / "new").unlink()
     (path / "b").unlink()
     assert not trees.remove("T-1", landed=base)
     git(path, "checkout", "b")
     (path / "x.o").write_text("ignored")
     assert trees.remove("T-1", landed=base)
-    assert not path.exists() and trees.orphans(()) == []
+    assert not path.exists() and trees.unneeded(()) == []
     assert git(repo, "worktree", "list").count("\n") == 0
     assert trees.remove("T-1", landed=base)
 
@@ -170,7 +170,7 @@ def test_killed_at_every_point_it_goes_on(repo: Path, tmp_path: Path, point: str
     run_to_its_death(repo, point, 1, log)
     subprocess.run([sys.executable, "-c", PROGRAM, str(repo), head(repo, "HEAD~1"), head(repo)], check=True)
     trees = trees_of(repo)
-    assert trees.orphans(()) == [] and not trees.path("T-1").exists()
+    assert trees.unneeded(()) == [] and not trees.path("T-1").exists()
     assert len(git(repo, "worktree", "list").splitlines()) == 2
     assert not list((repo / ".sdd" / "worktrees").glob(".gone-*"))
     assert not (repo / ".sdd" / "quarantine").exists()

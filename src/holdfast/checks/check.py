@@ -2,7 +2,7 @@
 
 It has three answers. A *finding* is something that must not be: the root is not sound. *Pending* is what the journal
 has decided and the files do not show yet: an open intent, a task file that was not moved. A crash leaves such things,
-the next start finishes them, and the root is sound. A *note* is reported and does not count: what people did to their
+the next run finishes them, and the root is sound. A *note* is reported and does not count: what people did to their
 files and no run has read yet, what a crash tore before it was acknowledged, and what cannot be judged.
 
 It is right also while a run is active. Between a decision in the journal and the file that follows from it lies a
@@ -43,7 +43,7 @@ from holdfast.storage.records.blobs import Blobs
 
 
 class CheckReport(msgspec.Struct, frozen=True):
-    """`sound`: there are no findings. `pending`: it is sound, and the next start has something to finish."""
+    """`sound`: there are no findings. `pending`: it is sound, and the next run has something to finish."""
 
     sections: list[Section]
     sound: bool

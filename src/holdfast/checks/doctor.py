@@ -255,15 +255,15 @@ def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection
     known = {task.id for task in tasks if task.state not in _OVER}
     closed = {task.id: task for task in tasks if task.state in _OVER}
     trees, findings = worktrees_of(repo, layout, config), []
-    for orphan in trees.orphans(known):
-        task = closed.get(orphan.task)
+    for tree in trees.unneeded(known):
+        task = closed.get(tree.task)
         if task is not None and is_left_by_cancelling(layout, trees, task):
-            findings.append(Finding(f"{orphan.path} is of a cancelled task; gc keeps it as a snapshot", "holdfast gc"))
-        elif task is not None and task.candidate and trees.is_spent(orphan.task, landed=task.candidate):
-            findings.append(Finding(f"{orphan.path} is of a closed task and holds nothing else", "holdfast gc"))
+            findings.append(Finding(f"{tree.path} is of a cancelled task; gc keeps it as a snapshot", "holdfast gc"))
+        elif task is not None and task.candidate and trees.is_spent(tree.task, landed=task.candidate):
+            findings.append(Finding(f"{tree.path} is of a closed task and holds nothing else", "holdfast gc"))
         else:
-            look = f"git -C {shlex.quote(str(orphan.path))} status"
-            findings.append(Finding(f"{orphan.path} has no open task, and is kept: {orphan.reason}", look))
+            look = f"git -C {shlex.quote(str(tree.path))} status"
+            findings.append(Finding(f"{tree.path} has no open task, and is kept: {tree.reason}", look))
     return Part("worktrees", f"{len(known & _folders(layout.worktrees))} in use, {len(findings)} orphaned", findings)
 
 

@@ -15,7 +15,7 @@ class Section(msgspec.Struct, frozen=True):
     counted: dict[str, int]
     findings: list[str]
     notes: list[str]
-    # What a crash left half done and the next start finishes.
+    # What a crash left half done and the next run finishes.
     pending: list[str] = []
     # Why it was not checked, or not all of it.
     not_checked: str = ""

@@ -3,7 +3,7 @@
 A cancelled task takes its subtasks along, through any depth; a task with `on_dependency_failed: cancel` follows a
 dependency that failed or was cancelled. What is due is derived from the state alone (`Graph.due_cancels`), and each
 task is cancelled by itself: its processes are ended, then the move is journalled. So a chain that was cut off by a
-crash is still due at the next start. What has landed stays landed.
+crash is still due at the next run. What has landed stays landed.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def decide(decision: DecisionContext, kind: str, params: dict[str, Any]) -> Answ
     answer = function(dataclasses.replace(decision, kind=kind), asked)
     if not any(task.state is TaskState.CANCELLED for task in answer.tasks):
         return answer
-    # At once, so that the answer has them, too. After a crash in between the next start does the rest.
+    # At once, so that the answer has them, too. After a crash in between the next run does the rest.
     told = msgspec.structs.replace(answer, tasks=[*answer.tasks, *finish_chains(decision)])
     pins.release(decision.repo, decision.layout, [decision.task(each.id) for each in told.tasks])
     return told

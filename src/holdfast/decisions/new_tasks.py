@@ -1,7 +1,7 @@
 """Tasks that come through the API: judged like a file, journalled with their text, and written to the backlog later.
 
 The journal has them first, so that one append makes them durable, many for one sync. Their files follow in the loop;
-until then `Task.unfiled` holds what will be written, and a crash in between leaves that to the next start.
+until then `Task.unfiled` holds what will be written, and a crash in between leaves that to the next run.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 - it cannot be told: `_parked`, until `holdfast resolve` says.
 
 Then the claims that the dead orchestrator held and never started are given back, and `wal_replay_completed` tells the
-counts. A kill at any point leaves some intents closed and the others open; the next start goes on with those.
+counts. A kill at any point leaves some intents closed and the others open; the next run goes on with those.
 
 `settle_landed` is for landings that the branch has and the journal does not: it was put back from a backup, and they
 came after that. A landed commit names its task and its attempt, and so does a colleague's of the same names. So
@@ -107,7 +107,7 @@ def _judge(intent: OpenIntent, effects: Effects) -> Reconciled:
         return effect.reconcile(intent)
     except HoldfastError as error:
         if is_fatal(error) or is_environment(error):
-            # It says nothing of the intent, which stays open: the next start looks again.
+            # It says nothing of the intent, which stays open: the next run looks again.
             raise
         return InDoubt(f"looking for it failed: {error}")
 
@@ -352,7 +352,7 @@ def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str,
 
 
 def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
-    """Step by step, each on disk before the next: after a kill the next start goes on where this one stopped."""
+    """Step by step, each on disk before the next: after a kill the next run goes on where this one stopped."""
     while task.state is not TaskState.DONE or task.attempt != attempt:
         event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
         context.move(task, event, Reason.LANDED, **_facts(task, event, attempt, commit))

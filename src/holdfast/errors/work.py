@@ -259,7 +259,7 @@ class NobodyServes(HoldfastError, exit_code=21):
 
 # -- whose fault it is ------------------------------------------------------------------------------------------------
 
-# What is on disk is no longer certain: the process ends, and the next start continues from the disk.
+# What is on disk is no longer certain: the process ends, and the next run continues from the disk.
 FATAL = (JournalClosed, JournalCorrupt, StaleEpoch, SyncFailed, Poisoned, EffectUnclear)
 # Faults of the machine, not of the task: a full disk, an I/O error, a git that was killed, a missing program.
 _ENVIRONMENT = (

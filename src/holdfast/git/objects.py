@@ -4,7 +4,7 @@ Git gives a loose object its name before it is synced, unless configured otherwi
 After a power cut such a file may be empty. Git takes it for present and never writes it again, so every later commit
 with the same content names an object that cannot be read.
 
-`damaged` reads whole object folders, at the first start after another boot. `unreadable` reads only what some commits
+`damaged` reads whole object folders, at the first run after another boot. `unreadable` reads only what some commits
 name and others do not, which is little: every step that takes a commit calls it.
 """
 

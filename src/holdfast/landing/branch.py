@@ -93,7 +93,7 @@ class Land:
     def _was_rewritten(self, repository: git.Repository, intent: OpenIntent, wanted: LandIntended) -> bool:
         """Whether the branch moved, as its witness did, and a person then amended or rebased the commit.
 
-        The next start journals which commit it is now.
+        The next run journals which commit it is now.
         """
         witness = self._witness(intent)
         if not witness or _commit_at(repository, witness) != wanted.new:

@@ -22,7 +22,7 @@ from holdfast.ports import Ledger
 from holdfast.storage.journal.entry import Record
 
 UNASKED = "reset: moving to HEAD"
-# How far back the reflog is read: the next landing, or the next start, notices a race.
+# How far back the reflog is read: the next landing, or the next run, notices a race.
 MOVES_MAX = 200
 TRIES = 5
 

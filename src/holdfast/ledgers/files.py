@@ -323,7 +323,7 @@ class FileLedger:
         return MoveRefused(**{**error.facts, "what": f"The task {task.id}", "verb": verb_of(error.event)})
 
     def save(self) -> None:
-        """Writes the checkpoint for the journal's end, so that the next start reads only what comes behind it."""
+        """Writes the checkpoint for the journal's end, so that the next run reads only what comes behind it."""
         with self._mutex:
             self.expect_owned()
             chain, files = Chain(self.layout.wal), checkpoint_files(self.layout)
@@ -331,7 +331,7 @@ class FileLedger:
             self._unsaved, self._save_at = 0, CHECKPOINT_EVERY
 
     def _save_if_possible(self) -> None:
-        """What was appended is durable without it: that it cannot be written now costs a later start some reading."""
+        """What was appended is durable without it: that it cannot be written now costs a later run some reading."""
         try:
             self.save()
         except StaleEpoch:

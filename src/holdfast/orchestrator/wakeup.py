@@ -21,7 +21,7 @@ from holdfast.storage.files import disk
 WAKEUP, SHUTDOWN, HEARTBEAT = "WAKEUP", "SHUTDOWN", "HEARTBEAT"
 LEAVE, AGENTS = "leave", "agents"
 WATCH_STEP_MS = 50
-# How long a start waits for the kernel to watch.
+# How long the beginning of a run waits for the kernel to watch.
 OPEN_S_MAX = 10.0
 
 

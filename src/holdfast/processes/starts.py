@@ -2,9 +2,9 @@
 
 They are those whose environment names this attempt, this start and a worktree of this data root; those in the group of
 the very agent that `process.json` names, and in its control group, if that file is no copy of another folder's; and
-those with `alive.lock` in their hands. To the runner, which adopts what its descendants leave behind
-(`adopt_orphans`), all that descends from it is, too. A gate that judges the attempt's work is none of them, and says
-so in its environment.
+those with `alive.lock` in their hands. To the runner, which inherits what its descendants leave behind
+(`inherit_descendants`), all that descends from it is, too. A gate that judges the attempt's work is none of them, and
+says so in its environment.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _group(files: Attempt, start: int | None) -> int | None:
     return running.group if is_leader else None
 
 
-def adopt_orphans() -> None:
+def inherit_descendants() -> None:
     """From now on a process whose parent ends becomes a child of this one: whatever it does, it descends from here."""
     import ctypes  # only runners need it, and it takes a while to load
 
@@ -87,8 +87,8 @@ def adopt_orphans() -> None:
         raise OSError(code, os.strerror(code))
 
 
-def bury_orphans(spare: int) -> None:
-    """Reaps adopted children that have ended; not `spare`, and only where nobody waits for another child of ours."""
+def reap_inherited(spare: int) -> None:
+    """Reaps inherited children that have ended; not `spare`, and only where nobody waits for another child of ours."""
     seen = os.WEXITED | os.WNOHANG | os.WNOWAIT
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, seen)) is not None and ended.si_pid != spare:

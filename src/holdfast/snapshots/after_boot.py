@@ -1,4 +1,4 @@
-"""Finds git objects that a power cut left empty or torn, at the first start after another boot, and sets them aside.
+"""Finds git objects that a power cut left empty or torn, at the first run after another boot, and sets them aside.
 
     runtime/objects-read       the boot in which the stores were last read through
     quarantine/objects-<n>/    what was set aside, by store and name
@@ -51,7 +51,7 @@ def set_damaged_aside(layout: Layout, repo: Path, now: float) -> list[str]:
 
 
 def is_due(layout: Layout) -> bool:
-    """Whether the next start reads through the stores."""
+    """Whether the next run reads through the stores."""
     try:
         return layout.objects_read.read_text().strip() != identity.boot_id()
     except (FileNotFoundError, UnicodeDecodeError):

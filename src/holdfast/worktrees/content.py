@@ -22,7 +22,7 @@ from holdfast.snapshots.submodule_state import GITLINK, ModuleState, is_empty, j
 from holdfast.storage.files import disk
 
 
-class OrphanedTree(msgspec.Struct, frozen=True):
+class UnneededTree(msgspec.Struct, frozen=True):
     """A worktree that no task needs, and why it still exists."""
 
     task: str

@@ -36,7 +36,7 @@ from holdfast.snapshots.submodule_state import MODULES, record, recorded
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flock_within
 from holdfast.worktrees import submodules
-from holdfast.worktrees.content import OrphanedTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
+from holdfast.worktrees.content import UnneededTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.worktrees.submodules import INIT, KEEP
 
 LOCK_WAIT_S_MAX = 600.0
@@ -293,14 +293,14 @@ class Worktrees:
             path = self.path(task)
             return path.is_dir() and self.is_made(task) and self._holds(path, landed)
 
-    def orphans(self, known: Collection[str]) -> list[OrphanedTree]:
+    def unneeded(self, known: Collection[str]) -> list[UnneededTree]:
         """The worktrees of tasks that are not in `known`: gone, or closed with other content."""
         found = []
         for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
             if path.name.startswith(".") or path.name in known or not path.is_dir():
                 continue
             reason = "it holds work that has not landed" if self.is_made(path.name) else "it was never made whole"
-            found.append(OrphanedTree(path.name, path, reason))
+            found.append(UnneededTree(path.name, path, reason))
         return found
 
     def drop_scratch(self) -> None:

@@ -124,7 +124,7 @@ class Child:
             self._cgroup.freeze(FREEZING_S_MAX)
             self._cgroup.end_rest()
         else:
-            # The runner adopts orphans, so all of them descend from it.
+            # The runner inherits the children of processes that have ended, so all of them descend from it.
             self._stopped = members.stop_below(os.getpid(), FREEZING_S_MAX)
 
     def resume(self) -> None:

@@ -153,7 +153,7 @@ class Runner:
             self._next_beat = now + self._order.limits.heartbeat_s
             attempt_folder.beat(self._files)
             assert self._child is not None
-            starts.bury_orphans(self._child.pid)
+            starts.reap_inherited(self._child.pid)
         if now >= self._next_flush:
             self._next_flush = now + FLUSH_S
             self._writer.flush()
@@ -367,7 +367,7 @@ def _claim(files: Attempt, order: Order) -> bool:
 
 def main(arguments: list[str]) -> int:
     root, attempt, number, digest, *intent = arguments
-    starts.adopt_orphans()
+    starts.inherit_descendants()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     layout, start = Layout(Path(root)), int(number)
     files = layout.attempt_files(attempt)

@@ -2,7 +2,7 @@
 
 All tokens are made from one secret in `runtime/secret/server.key`, which only its owner can read, and nothing that runs
 in a sandbox. An agent's names its attempt and claim, survives a restart as the agent does, and is worth nothing once
-that claim is over. The operator's and the reader's are for people and their programs, and are new with each start:
+that claim is over. The operator's and the reader's are for people and their programs, and are new with each run:
 while no server is alive anybody may take its port, and an open page goes on sending its token there.
 
 So that such a page need not ask a person again, it is given a key by the server that it is signed in to. The key is

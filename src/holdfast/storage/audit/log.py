@@ -82,7 +82,7 @@ class AuditLog:
             name = self._file_for(moment(now).date())
             content = {"timestamp": now, "event": event, "actor": actor, "details": details or {}}
             line, record = self._next(name, content)
-            # Stays set when anything below raises: the record may be on disk all the same, and only a new start can
+            # Stays set when anything below raises: the record may be on disk all the same, and only a new run can
             # find out.
             self._unsure = "a write was interrupted"
             try:

@@ -136,7 +136,7 @@ class StagedFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # After a failure the leftover is swept at the next start anyway, and the first error is the one to show.
+        # After a failure the leftover is swept at the next run anyway, and the first error is the one to show.
         with contextlib.suppress(DiskError):
             self.close()
         if not self._published:

@@ -204,7 +204,7 @@ def remove_group(path: Path) -> None:
 def close_to_others(root: Path, skipped: Container[Path]) -> None:
     """Takes the permissions on all below `root`, and at last on itself, from all but its owner; skips `skipped`.
 
-    Uses descriptors, and follows no link: a process may work there. Not synced: the next start does it again.
+    Uses descriptors, and follows no link: a process may work there. Not synced: the next run does it again.
     """
     for parent, folders, files, fd in os.fwalk(root, follow_symlinks=False):
         folders[:] = [name for name in folders if Path(parent, name) not in skipped]

@@ -1,4 +1,4 @@
-"""The checkpoint: three projections of the journal, written together for one position, so that a start reads the tail.
+"""The checkpoint: three projections of the journal, written together for one position, so that a run reads the tail.
 
     runtime/tasks.jsonl                 the fold's own lines, opaque here
     runtime/wal/uncommitted.idx.json    the open intents
@@ -10,7 +10,7 @@ holds stands in `open`, so that it is one JSON document.) They count only togeth
 position and fold version. Otherwise the journal is read from its beginning. They are never the truth, and losing them
 costs one scan.
 
-Of the executed keys, which grow with the history, a start looks at the first line and the file's size. The content is
+Of the executed keys, which grow with the history, a run looks at the first line and the file's size. The content is
 held against its SHA-256 when somebody first asks for a key, or when the next checkpoint takes it over. If it does not
 hold then, the journal is read for the keys alone.
 
@@ -99,7 +99,7 @@ class _Unusable(Exception):
 
 
 class _Unread(msgspec.Struct, frozen=True):
-    """The executed keys in their file, behind the first line that a start saw, for the position that it names."""
+    """The executed keys in their file, behind the first line that a run saw, for the position that it names."""
 
     wal: Path
     path: Path

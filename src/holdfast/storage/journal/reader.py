@@ -249,7 +249,7 @@ class Chain:
 def _following(lines: list[bytes], seq: int, prev: str) -> list[Entry]:
     """The entries of the lines that follow each other from `seq` and `prev` on, up to the first that does not.
 
-    This is the hot path of every start. All lines of a block are decoded, hashed and compared together, which takes
+    This is the hot path of every run. All lines of a block are decoded, hashed and compared together, which takes
     a good deal less time than one after the other; only a block that does not hold is gone through line by line.
     """
     with contextlib.suppress(*UNREADABLE, RecursionError):
