@@ -217,7 +217,7 @@ def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     live = {task.tree or task.candidate: task for task in tasks if task.state not in _OVER}
     live.pop("", None)
     store = Store.of(layout.snapshots, repo)
-    lost = store.incomplete(live.keys(), is_older=True)
+    lost = store.incomplete(live.keys())
     bases = objects.present(store.seen, {task.base for task in live.values() if task.base})
     whole = sorted(live.keys() - lost.keys())
     damaged = objects.unreadable(store.seen, whole, bases)

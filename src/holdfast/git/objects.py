@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -128,9 +128,19 @@ def _content(path: str) -> bytes | None:
 
 def present(repository: git.Repository, commits: Iterable[str]) -> set[str]:
     """Those of the commits that exist."""
-    text = "".join(f"{commit}\n" for commit in sorted(commits)).encode()
+    text = "".join(f"{commit}\n" for commit in sorted(set(commits))).encode()
+    if not text:
+        return set()
     answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
     return {answer.removesuffix(" commit") for answer in answers if answer.endswith(" commit")}
+
+
+def missing(run: Callable[..., git.GitResult], names: Iterable[str]) -> list[str]:
+    """Those of the objects that git does not find where `run` runs it. One that is empty counts as missing, because git
+    is asked for its type and size, too."""
+    text = "".join(f"{name}\n" for name in names).encode()
+    answers = run("cat-file", "--batch-check", stdin=text).line.split("\n") if text else []
+    return [answer.split(" ")[0] for answer in answers if answer.endswith(" missing")]
 
 
 def unreadable(repository: git.Repository, commits: Iterable[str], known: Iterable[str] = ()) -> list[Damaged]:

@@ -39,6 +39,7 @@ import msgspec
 from holdfast import identity
 from holdfast.errors import GitFailed, Locked
 from holdfast.git import command as git
+from holdfast.git import objects
 from holdfast.snapshots import size_limits
 from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp, is_below, relative, unopened
 from holdfast.snapshots.store import Store, clear, keep, make_git_dir, reads_files
@@ -321,18 +322,12 @@ class Shadow:
         listed = [entry[2:] for entry in self._run_user("ls-files", "-z", "-s", "-t").fields() if entry[:2] == "S "]
         entries = {name: facts for facts, name in (entry.split("\t", 1) for entry in listed)}
         sparse = {name: facts for name, facts in entries.items() if not is_below(name, self._exclude)}
-        missing = self._missing({facts.split(" ")[1] for facts in sparse.values() if not facts.startswith(GITLINK)})
+        wanted = {facts.split(" ")[1] for facts in sparse.values() if not facts.startswith(GITLINK)}
+        missing = objects.missing(self.run, wanted)
         self._sparse = {name: facts for name, facts in sparse.items() if facts.split(" ")[1] not in missing}
         reason = "it is outside the sparse checkout, and its content is not in the repository"
         self._unfetched = [Excluded(name, reason) for name in sparse if name not in self._sparse]
         self._user_index = stamp
-
-    def _missing(self, objects: set[str]) -> set[str]:
-        if not objects:
-            return set()
-        asked = "".join(f"{name}\n" for name in objects).encode()
-        answers = self.run("cat-file", "--batch-check", stdin=asked).line.split("\n")
-        return {answer.split(" ")[0] for answer in answers if answer.endswith(" missing")}
 
     def _explain(self, added: git.GitResult, names: list[str]) -> list[Excluded]:
         """Says why git could not add these, and removes them from the index; raises where no good reason is found."""

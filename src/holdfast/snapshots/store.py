@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 from holdfast.errors import FileMissing
 from holdfast.git import command as git
-from holdfast.git import lock_files
+from holdfast.git import lock_files, objects
 from holdfast.storage.files import disk
 
 ATTEMPTS, CANDIDATES, MERGED = "refs/attempts", "refs/candidates", "refs/merged"
@@ -178,22 +178,16 @@ class Store:
     def flaw_of(self, commit: str) -> str:
         """Why the tree of a commit cannot be read whole; empty where it can."""
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", f"{commit}^{{tree}}")
-        failure = self._asked_of()(*asked, codes=(0, 128)).failure
+        failure = (self.run if self.exists else self.repository.run)(*asked, codes=(0, 128)).failure
         return failure.stderr if failure is not None else ""
 
-    def _asked_of(self) -> Callable[..., git.GitResult]:
-        return self.run if self.exists else self.repository.run
-
-    def incomplete(self, commits: Collection[str], *, is_older: bool = False) -> dict[str, str]:
-        """The commits whose tree cannot be read whole, and why. Asks for all at once, as most share most objects.
-
-        `is_older`: the root is of the format without a store, and the user's repository may have all objects.
-        """
-        if not self.exists and not is_older:
+    def incomplete(self, commits: Collection[str]) -> dict[str, str]:
+        """The commits whose tree cannot be read whole, and why. Asks for all at once, as most share most objects."""
+        if not self.exists:
             return dict.fromkeys(commits, f"{self.path} is missing")
         text = "".join(f"{commit}^{{tree}}\n" for commit in commits).encode()
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", "--stdin")
-        if not commits or not self._asked_of()(*asked, stdin=text, codes=(0, 128)).failure:
+        if not commits or not self.run(*asked, stdin=text, codes=(0, 128)).failure:
             return {}
         return {commit: why for commit in commits if (why := self.flaw_of(commit))}
 
@@ -236,15 +230,11 @@ class Store:
     def hand_over(self, commit: str, target: str) -> None:
         """Copies a commit on top of `target` into the user's repository, with all objects that are missing there."""
         names = self.run("rev-list", "--objects", "--no-object-names", commit, f"^{target}").line.split()
-        asked = "".join(f"{name}\n" for name in names).encode()
-        answers = self.repository.run("cat-file", "--batch-check", stdin=asked).line.split("\n")
-        missing = [answer.split(" ")[0] for answer in answers if answer.endswith(" missing")]
-        if not missing:
-            return
-        objects = self.repository.stores[0]
-        with staging_in(objects) as staging:
-            self.borrow(missing, staging)
-            publish(staging, objects)
+        if lacking := objects.missing(self.repository.run, names):
+            target_objects = self.repository.stores[0]
+            with staging_in(target_objects) as staging:
+                self.borrow(lacking, staging)
+                publish(staging, target_objects)
 
     def borrow(self, names: Collection[str], staging: Path) -> None:
         """Copies objects of another store into `staging`: a few as loose objects, more as a pack."""

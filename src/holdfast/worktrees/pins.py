@@ -20,7 +20,7 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.errors import GitFailed, GitLocked
 from holdfast.git import command as git
-from holdfast.git import lock_files
+from holdfast.git import lock_files, objects
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.storage.journal import root_place
@@ -54,7 +54,7 @@ def tidy(repo: Path, layout: Layout, tasks: Mapping[str, Task]) -> None:
     found, live = _pins(repository, layout), [task for task in tasks.values() if task.state not in ENDED]
     wanted = {task.attempt: task.base for task in live if task.attempt and task.base}
     wanted |= {task.left.attempt: task.left.base for task in live if task.left is not None}
-    kept = there(repository, wanted.values())
+    kept = objects.present(repository, wanted.values())
     missing = {f"{_folder(layout)}/{attempt}": base for attempt, base in wanted.items() if base in kept}
     missing = {ref: base for ref, base in missing.items() if found.get(ref) != base}
     if missing:
@@ -95,14 +95,6 @@ def _task(ref: str) -> str:
 def _pins(repository: git.Repository, layout: Layout) -> dict[str, str]:
     asked = ("for-each-ref", "--format=%(refname) %(objectname)", f"{_folder(layout)}/")
     return dict(line.split(" ", 1) for line in repository.run(*asked).line.splitlines())
-
-
-def there(repository: git.Repository, commits: Iterable[str]) -> set[str]:
-    text = "".join(f"{commit}\n" for commit in set(commits)).encode()
-    if not text:
-        return set()
-    answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line
-    return {line.removesuffix(" commit") for line in answers.split("\n") if line.endswith(" commit")}
 
 
 # -- landings ---------------------------------------------------------------------------------------------------------

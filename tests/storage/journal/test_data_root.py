@@ -50,18 +50,6 @@ def test_a_new_root_has_its_folders_and_an_id(tmp_path: Path) -> None:
     assert tree(layout.root) == before
 
 
-def test_a_given_id_is_kept_and_another_one_refused(tmp_path: Path) -> None:
-    layout = create_root(tmp_path / "sdd", "repo-1")
-    assert read_format(create_root(layout.root)).repository == read_format(layout).repository == "repo-1"
-    before = tree(tmp_path)
-    with pytest.raises(errors.RootUnusable, match="belongs to the repository repo-1, not to repo-2"):
-        create_root(layout.root, "repo-2")
-    for bad in ("", "../x", "a b", "x" * 200, "-x"):
-        with pytest.raises(errors.InvalidName, match="repository id"):
-            create_root(tmp_path / "other", bad)
-    assert tree(tmp_path) == before
-
-
 def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert create_root(Path("sdd")).root == tmp_path / "sdd"
@@ -140,14 +128,14 @@ def make_too_long(base: Path) -> Path:
 
 def make_file_in_a_folders_place(base: Path) -> Path:
     (base / "sdd").mkdir()
-    (base / "sdd" / "format.json").write_text('{"format":1,"repository":"r"}')
+    (base / "sdd" / "format.json").write_text('{"format":2,"repository":"r"}')
     (base / "sdd" / "runtime").write_bytes(b"")
     return base / "sdd"
 
 
 def make_link_in_a_folders_place(base: Path) -> Path:
     (base / "sdd").mkdir()
-    (base / "sdd" / "format.json").write_text('{"format":1,"repository":"r"}')
+    (base / "sdd" / "format.json").write_text('{"format":2,"repository":"r"}')
     (base / "sdd" / "cas").symlink_to("nowhere")
     return base / "sdd"
 
@@ -236,15 +224,16 @@ def test_a_folder_that_is_no_data_root_is_not_opened(tmp_path: Path) -> None:
         b"[]",
         b"{}",
         b'{"format":"1","repository":"r"}',
-        b'{"format":1}',
-        b'{"format":1,"repository":7}',
-        b'{"format":1,"repository":""}',
-        b'{"format":1,"repository":"../r"}',
+        b'{"format":2}',
+        b'{"format":2,"repository":7}',
+        b'{"format":2,"repository":""}',
+        b'{"format":2,"repository":"../r"}',
         b'{"format":0,"repository":"r"}',
+        b'{"format":1,"repository":"r"}',
         b'{"format":-3,"repository":"r"}',
-        b'{"format":1,"repository":"\xff"}',
-        b'{"format":1,"repository":"r","root_commit":"main"}',
-        b'{"format":1,"repository":"r","root_commit":1}',
+        b'{"format":2,"repository":"\xff"}',
+        b'{"format":2,"repository":"r","root_commit":"main"}',
+        b'{"format":2,"repository":"r","root_commit":1}',
         None,
     ],
 )
@@ -393,7 +382,7 @@ def test_folders_that_a_dead_creator_left_unsynced_are_made_durable_by_the_next(
 def test_the_loser_of_the_race_makes_the_winners_file_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     def create_after_another(path: Path, data: bytes) -> None:
         with disk.StagedFile(path.parent) as staged:
-            staged.write(b'{"format":1,"repository":"winner"}')
+            staged.write(b'{"format":2,"repository":"winner"}')
             staged.sync()
             staged.rename(path)
         real(path, data)
@@ -404,8 +393,7 @@ def test_the_loser_of_the_race_makes_the_winners_file_durable(monkeypatch: pytes
         recorder = record(base, lambda recorder: create_root(base / "sdd"))
         for content in powercut.Crash(recorder, len(recorder.calls)).disks():
             assert is_whole(content, "winner")
-        with pytest.raises(errors.RootUnusable, match="belongs to the repository winner, not to loser"):
-            create_root(base / "sdd", "loser")
+        assert read_format(create_root(base / "sdd")).repository == "winner"
 
 
 def test_a_disk_that_is_found_full_only_by_the_sync_is_left_as_it_was() -> None:

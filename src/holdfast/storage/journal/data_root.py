@@ -29,7 +29,6 @@ from holdfast.errors import (
     FormatBroken,
     FormatMissing,
     InputError,
-    InvalidName,
     NewerFormat,
     RootOfAnother,
     RootTracked,
@@ -39,7 +38,6 @@ from holdfast.errors import (
 from holdfast.layout import FOLDERS, Layout, unslug
 from holdfast.storage.files import disk
 
-# 2: snapshots are in `snapshots.git`. Before, they were in the user's repository.
 FORMAT = 2
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _COMMIT = re.compile(r"|[0-9a-f]{40}|[0-9a-f]{64}")
@@ -90,15 +88,12 @@ def sweep(layout: Layout) -> None:
     disk.sweep(layout.root, skip=_NOT_SWEPT)
 
 
-def create_root(path: Path, repository: str | None = None, *, repo: Path | None = None) -> Layout:
+def create_root(path: Path, *, repo: Path | None = None) -> Layout:
     """Makes `path` a data root, or opens it if it is one. Of two at once, both end with the same repository id."""
-    if repository is not None and not _REPOSITORY.fullmatch(repository):
-        rule = "it must be up to 128 letters, digits, dots, dashes and underscores, a letter or digit first"
-        raise InvalidName(what="The repository id", name=repository, rule=rule)
     layout = Layout(_usable(path, may_be_missing=True))
     is_new = not os.path.lexists(layout.format_file)
     if not is_new:
-        _refuse_other(layout, repository)
+        read_format(layout)
         if repo is not None:
             expect_repository(layout, repo)
     root_commit = _first_commit(repo) if is_new and repo is not None else ""
@@ -108,10 +103,10 @@ def create_root(path: Path, repository: str | None = None, *, repo: Path | None 
         # The root may have been made by a process that died before its name was durable; so may the file.
         disk.sync_folder(layout.root.parent)
         try:
-            disk.create(layout.format_file, _content(Format(FORMAT, repository or os.urandom(16).hex(), root_commit)))
+            disk.create(layout.format_file, _content(Format(FORMAT, os.urandom(16).hex(), root_commit)))
         except AlreadyExists:
             disk.sync_folder(layout.root)
-        _refuse_other(layout, repository)
+            read_format(layout)
     return layout
 
 
@@ -150,12 +145,6 @@ def note_root_commit(layout: Layout, repo: Path) -> None:
     known = read_format(layout)
     if not known.root_commit and (found := _first_commit(repo)):
         disk.replace(layout.format_file, _content(Format(known.format, known.repository, found)))
-
-
-def raise_format(layout: Layout) -> None:
-    """Says that all in the root is of this format by now. Only for the owner of the root."""
-    known = read_format(layout)
-    disk.replace(layout.format_file, _content(msgspec.structs.replace(known, format=FORMAT)))
 
 
 def moved_from(layout: Layout, repo: Path) -> Path | None:
@@ -208,7 +197,9 @@ def read_format(layout: Layout) -> Format:
         raise FormatBroken(path=path, reason=error.strerror or str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatBroken(path=path, reason=f"it is damaged ({error})") from error
-    if version < 1 or not _REPOSITORY.fullmatch(found.repository) or not _COMMIT.fullmatch(found.root_commit):
+    if version < FORMAT:
+        raise FormatBroken(path=path, reason=f"it has format {version}, which was never released")
+    if not _REPOSITORY.fullmatch(found.repository) or not _COMMIT.fullmatch(found.root_commit):
         raise FormatBroken(path=path, reason=f"it is damaged ({found})")
     return found
 
@@ -220,13 +211,6 @@ def has_journal(layout: Layout) -> bool:
 
 def _content(made: Format) -> bytes:
     return msgspec.json.encode(made) + b"\n"
-
-
-def _refuse_other(layout: Layout, repository: str | None) -> None:
-    found = read_format(layout).repository
-    if repository not in (None, found):
-        reason = f"it belongs to the repository {found}, not to {repository}"
-        raise RootUnusable(path=layout.root, reason=reason)
 
 
 # -- checking ---------------------------------------------------------------------------------------------------------
