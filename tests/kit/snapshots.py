@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.snapshots.snapshots import WorktreeSnapshots
+from holdfast.snapshots.store import ATTEMPTS, Store
 from kit.git import git
 
 Tree = dict[bytes, tuple[str, bytes]]
@@ -21,6 +22,12 @@ def store_of(worktree: Path) -> Path:
 
 def snapshots_at(worktree: Path, private: Path, *args: Any, **more: Any) -> WorktreeSnapshots:
     return WorktreeSnapshots(worktree, private, store_of(worktree), *args, **more)
+
+
+def forget(worktree: Path, attempt: str) -> None:
+    """Removes the refs of an attempt, as `holdfast gc` does."""
+    store = Store.of(store_of(worktree), worktree)
+    store.forget(store.refs(f"{ATTEMPTS}/{attempt}/"))
 
 
 def tree_of(top: Path) -> Tree:

@@ -20,7 +20,7 @@ from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from kit.disks import cannot_trace, each_fault, require_strace
 from kit.git import git, plain, repository, with_files
-from kit.snapshots import snapshots_at, store_of, tree_at, tree_of
+from kit.snapshots import forget, snapshots_at, store_of, tree_at, tree_of
 
 pytestmark = pytest.mark.repo(make=plain(a="alpha\n", b="beta\n"))
 
@@ -337,7 +337,7 @@ def test_a_snapshot_pruned_and_collected_behind_our_back_does_not_stop_the_next(
     snapshots = snapshots_at(repo, tmp_path / "private")
     (repo / "a").write_text("only in the snapshot")
     snapshots.take("t.1", "turn-1")
-    snapshots_at(repo, tmp_path / "private").prune("t.1")
+    forget(repo, "t.1")
     git(store_of(repo), "gc", "-q", "--prune=now")
     assert snapshots.names("t.1") == {}
     assert tree_at(repo, snapshots.take("t.1", "turn-2").ref)["a"] == "only in the snapshot"

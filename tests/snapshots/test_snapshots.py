@@ -17,7 +17,7 @@ from holdfast import errors
 from holdfast.snapshots.snapshots import WorktreeSnapshots, reference
 from kit.disks import examples, scratch
 from kit.git import git, plain, repository, with_files
-from kit.snapshots import Tree, make, snapshots_at, store_of, tree_of, user_state
+from kit.snapshots import Tree, forget, make, snapshots_at, store_of, tree_of, user_state
 
 pytestmark = pytest.mark.repo(make=plain(a="alpha\n", b="beta\n"))
 
@@ -79,10 +79,10 @@ def test_the_users_index_head_hooks_and_configuration_are_never_touched(
     first = snapshots.take("t.1", "turn-1")
     (repo / "a").write_text("changed")
     second = snapshots.take("t.1", "turn-2")
-    assert [change.path for change in snapshots.changes(first.ref, second.ref)] == ["a"]
+    assert snapshots.changed(first.ref, second.ref) == ["a"]
     snapshots.restore(first.ref)
     snapshots.export(first.ref, tmp_path / "out")
-    snapshots.prune("t.1")
+    forget(repo, "t.1")
     assert user_state(repo) == before
     assert not (tmp_path / "ran").exists()
 
@@ -129,7 +129,7 @@ def test_ignored_files_stay_out_and_survive_a_restore(
     snapshots.restore(taken.ref)
     assert [name for name in ignored if not (repo / name).exists()] == []
     (repo / ".git" / "info" / "exclude").write_text("")
-    assert {change.path for change in snapshots.changes(taken.ref, snapshots.take("t.1", "turn-2").ref)} == {"x.repo"}
+    assert snapshots.changed(taken.ref, snapshots.take("t.1", "turn-2").ref) == ["x.repo"]
 
 
 def test_a_tracked_file_is_held_though_ignored(repo: Path, tmp_path: Path) -> None:
@@ -143,8 +143,7 @@ def test_a_tracked_file_is_held_though_ignored(repo: Path, tmp_path: Path) -> No
     git(repo, "add", "-f", "new.log")
     (repo / "old.log").write_text("newer")
     taken = snapshots.take("t.1", "turn-2")
-    changed = [(change.kind, change.path) for change in snapshots.changes(reference("t.1", "turn-1"), taken.ref)]
-    assert changed == [("added", "new.log"), ("modified", "old.log")]
+    assert snapshots.changed(reference("t.1", "turn-1"), taken.ref) == ["new.log", "old.log"]
 
 
 def test_the_data_root_never_gets_in_even_when_tracked(repo: Path) -> None:
@@ -246,7 +245,9 @@ def test_a_change_within_one_tick_that_keeps_the_size_is_seen(repo: Path, snapsh
         assert git(store_of(repo), "cat-file", "blob", f"{taken.ref}:a") == f"{number:03}"
 
 
-def test_changes_are_typed_and_the_patch_applies(repo: Path, snapshots: WorktreeSnapshots, tmp_path: Path) -> None:
+def test_every_changed_path_is_told_of_a_renamed_file_both(
+    repo: Path, snapshots: WorktreeSnapshots, tmp_path: Path
+) -> None:
     (repo / "moved").write_text("a long enough text to be recognised\n" * 20)
     (repo / "binary").write_bytes(bytes(range(256)))
     first = snapshots.take("t.1", "turn-1")
@@ -257,16 +258,9 @@ def test_changes_are_typed_and_the_patch_applies(repo: Path, snapshots: Worktree
     (repo / "binary").write_bytes(bytes(reversed(range(256))))
     (repo / "new\nline").write_text("")
     second = snapshots.take("t.1", "turn-2")
-    found = [(c.kind, c.old_path, c.path, c.old_mode, c.new_mode) for c in snapshots.changes(first.ref, second.ref)]
-    assert sorted(found) == [
-        ("added", "new\nline", "new\nline", "000000", "100644"),
-        ("modified", "a", "a", "100644", "100755"),
-        ("modified", "binary", "binary", "100644", "100644"),
-        ("renamed", "moved", "to here", "100644", "100644"),
-        ("retyped", "b", "b", "100644", "120000"),
-    ]
-    assert snapshots.changes(second.ref, second.ref) == []
-    assert snapshots.changes(second.commit, first.commit) != []
+    changed = ["a", "b", "binary", "moved", "new\nline", "to here"]
+    assert snapshots.changed(first.ref, second.ref) == snapshots.changed(second.commit, first.commit) == changed
+    assert snapshots.changed(second.ref, second.ref) == []
 
 
 def test_export_refuses_what_is_not_an_empty_folder(snapshots: WorktreeSnapshots, tmp_path: Path) -> None:
@@ -300,16 +294,15 @@ def test_restore_overcomes_obstacles_and_can_be_repeated(repo: Path, snapshots: 
         assert not (repo / "extra").exists()
 
 
-def test_prune_removes_all_but_what_is_kept(repo: Path, snapshots: WorktreeSnapshots) -> None:
+def test_an_attempt_whose_refs_were_removed_begins_anew(repo: Path, snapshots: WorktreeSnapshots) -> None:
     for number in (1, 2, 10):
         (repo / "a").write_text(str(number))
         snapshots.take("t.1", f"turn-{number}")
     other = snapshots.take("t.10", "turn-1")
     assert list(snapshots.names("t.1")) == ["turn-1", "turn-2", "turn-10"]
     git(store_of(repo), "pack-refs", "--all")
-    assert snapshots.prune("t.1", keep=["turn-2"]) == ["turn-1", "turn-10"]
-    assert list(snapshots.names("t.1")) == ["turn-2"]
-    assert snapshots.prune("t.1") == ["turn-2"]
-    assert snapshots.prune("t.1") == []
+    forget(repo, "t.1")
+    forget(repo, "t.1")
+    assert snapshots.names("t.1") == {}
     assert snapshots.names("t.10") == {"turn-1": other.commit}
     assert snapshots.take("t.1", "turn-3").changed

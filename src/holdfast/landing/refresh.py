@@ -22,9 +22,10 @@ from holdfast.crashpoints import point
 from holdfast.domain.entries import RefreshIntended
 from holdfast.errors import LandingReverted
 from holdfast.git import command as git
+from holdfast.git.tree_diff import GITLINK, PathChange, Slot, changes
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.storage.journal.intents import OpenIntent
-from holdfast.worktrees.checkout import Checkout, Indexed, PathChange, Slot, Stamp, changes
+from holdfast.worktrees.checkout import Checkout, Indexed, Stamp
 
 REFRESH_POINTS = tuple(
     f"refresh.{step}.{when}"
@@ -62,7 +63,7 @@ class RefreshStep(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_submodule(self) -> bool:
         """Its commit is noted in the index; the content of its folder is left."""
-        return any(slot is not None and slot.is_link_to_repository for slot in (self.change.old, self.change.new))
+        return self.change.was_gitlink or self.change.is_gitlink
 
     @property
     def is_left(self) -> bool:
@@ -131,8 +132,8 @@ def expect_not_reverted(repository: git.Repository, task: str, branch: str, old:
     Before the refresh, a checkout's index is that of the commit before: `git commit` there records the old files, which
     a person hardly intends.
     """
-    landed = {change.path: change.old for change in changes(repository, old, new)}
-    since = changes(repository, new, branch)
+    landed = {change.path: change.old for change in changes(repository.run, old, new)}
+    since = changes(repository.run, new, branch)
     paths = [each.path for each in since if each.path in landed and landed[each.path] == each.new]
     if not paths:
         return
@@ -202,14 +203,14 @@ def steps_of(checkout: Checkout, old: str, new: str, *, landed: bool = True) -> 
 
 
 def _read_steps(checkout: Checkout, private: Path, old: str, new: str, landed: bool) -> list[RefreshStep]:
-    changes = checkout.changes(old, new)
+    changed = changes(checkout.repository.run, old, new)
     # Before the files are read, so that a later change is noticed.
-    stamps = {change.path: checkout.stamp(change.path) for change in changes}
-    content = _CheckoutContent(checkout, private, changes, old, new)
+    stamps = {change.path: checkout.stamp(change.path) for change in changed}
+    content = _CheckoutContent(checkout, private, changed, old, new)
     # What the user has committed on top since is the user's own.
-    committed = {change.path for change in checkout.changes(new, "HEAD")} if landed else set()
+    committed = {change.path for change in changes(checkout.repository.run, new, "HEAD")} if landed else set()
     # Removals first, as they may make room: a folder becomes a file, or a file a folder.
-    ordered = sorted(changes, key=lambda change: change.new is not None)
+    ordered = sorted(changed, key=lambda change: change.new is not None)
     steps = []
     for change in ordered:
         file, entry = content.file(change), content.entry(change)
@@ -234,16 +235,16 @@ def _read_steps(checkout: Checkout, private: Path, old: str, new: str, landed: b
 class _CheckoutContent:
     """The content of files and index entries. `gone`: the paths that will have been removed."""
 
-    def __init__(self, checkout: Checkout, private: Path, changes: list[PathChange], old: str, new: str) -> None:
+    def __init__(self, checkout: Checkout, private: Path, changed: list[PathChange], old: str, new: str) -> None:
         self._checkout = checkout
         self.index: dict[str, Indexed] = checkout.index()
         self._names = sorted(self.index)
         self.gone: set[str] = set()
-        self._old = _matching(checkout, private, {change.path: change.old for change in changes}, old)
-        self._new = _matching(checkout, private, {change.path: change.new for change in changes}, new)
-        added = {change.path: change.new for change in changes if change.new is not None and change.old is None}
+        self._old = _matching(checkout, private, {change.path: change.old for change in changed}, old)
+        self._new = _matching(checkout, private, {change.path: change.new for change in changed}, new)
+        added = {change.path: change.new for change in changed if change.new is not None and change.old is None}
         out = checkout.outside(private, added)
-        out |= {change.path for change in changes if change.path in self.index and self.index[change.path].skipped}
+        out |= {change.path for change in changed if change.path in self.index and self.index[change.path].skipped}
         # A file that exists all the same is treated like any other.
         self.skipped = {path for path in out if not checkout.stands(path)}
 
@@ -252,7 +253,7 @@ class _CheckoutContent:
         if path in self.skipped:
             # There is nothing to write: the file counts as its entry does.
             return self.entry(change)
-        if any(slot is not None and slot.is_link_to_repository for slot in (change.old, change.new)):
+        if change.was_gitlink or change.is_gitlink:
             return self._submodule(change)
         if path in self._new:
             return HeldFiles.NEW
@@ -274,7 +275,7 @@ class _CheckoutContent:
 
     def _submodule(self, change: PathChange) -> HeldFiles:
         """Its folder is never touched, so it counts as its entry does, unless a file is in its place."""
-        plain = any(slot is not None and not slot.is_link_to_repository for slot in (change.old, change.new))
+        plain = any(slot is not None and slot.mode != GITLINK for slot in (change.old, change.new))
         target = self._checkout.top / change.path
         in_the_way = os.path.lexists(target) and (target.is_symlink() or not target.is_dir())
         return HeldFiles.OWN if plain or in_the_way else self.entry(change)
@@ -306,7 +307,7 @@ class _CheckoutContent:
 
 
 def _matching(checkout: Checkout, private: Path, slots: Mapping[str, Slot | None], commit: str) -> set[str]:
-    wanted = {path: slot for path, slot in slots.items() if slot is not None and not slot.is_link_to_repository}
+    wanted = {path: slot for path, slot in slots.items() if slot is not None and slot.mode != GITLINK}
     found = checkout.same(private, wanted)
     if any(os.path.basename(path) == ".gitattributes" for path in slots):
         found |= checkout.same_as_made(private, commit, wanted.keys() - found)

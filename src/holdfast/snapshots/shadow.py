@@ -40,10 +40,11 @@ from holdfast import identity
 from holdfast.errors import GitFailed, Locked
 from holdfast.git import command as git
 from holdfast.git import objects
+from holdfast.git.tree_diff import GITLINK, joined
 from holdfast.snapshots import size_limits
 from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp, is_below, relative, unopened
 from holdfast.snapshots.store import Store, clear, keep, make_git_dir, reads_files
-from holdfast.snapshots.submodule_state import GITLINK, MODULES, Submodules, is_empty, joined, unborn_links
+from holdfast.snapshots.submodule_state import MODULES, Submodules, is_empty, unborn_links
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flock_within
 
@@ -158,9 +159,6 @@ class Shadow:
         with git.listed(*asked, cwd=at, env=env, inherit=self._inherited(), confine=self._confine) as names:
             every = itertools.chain(names, more)
             return self._size_check.too_large(every, at, base, variables, leaves_out=self._large_mode == "leave_out")
-
-    def run_real(self, *args: str, stdin: bytes = b"", codes: tuple[int, ...] = (0,)) -> git.GitResult:
-        return self.repository.run(*args, stdin=stdin, codes=codes, inherit=self._inherited())
 
     def _run_user(self, *args: str) -> git.GitResult:
         """Reads the user's index. A confined agent's is read as data only, and no other file of its git dir is. A torn
@@ -351,7 +349,8 @@ class Shadow:
         return excluded
 
     def _seed(self, tree: str | None) -> None:
-        tree = tree or self.run_real("rev-parse", "-q", "--verify", "HEAD^{tree}", codes=(0, 1)).line
+        asked = ("rev-parse", "-q", "--verify", "HEAD^{tree}")
+        tree = tree or self.repository.run(*asked, codes=(0, 1), inherit=self._inherited()).line
         if not tree or self.run("read-tree", tree, codes=(0, 128)).failure:
             self.forget_index()  # A power cut took a part of it; everything in the worktree is stored again.
 

@@ -26,9 +26,8 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -47,19 +46,17 @@ from holdfast.errors import (
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.git.command import readable
+from holdfast.git.tree_diff import GITLINK, changes
 from holdfast.snapshots.shadow import Large, Shadow
 from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp
 from holdfast.snapshots.size_limits import Bounds
 from holdfast.snapshots.store import ATTEMPTS
-from holdfast.snapshots.submodule_state import GITLINK, ModuleState, unborn
+from holdfast.snapshots.submodule_state import ModuleState, unborn
 from holdfast.storage.files import disk
 
 ROOT = ATTEMPTS
 _PART = re.compile(r"(?!.*\.\.)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}(?<!\.)(?<!\.lock)")
 _REFERENCE = re.compile(r"refs/(attempts|candidates|merged)/[A-Za-z0-9._/-]+|[0-9a-f]{40}|[0-9a-f]{64}")
-
-Kind = Literal["added", "deleted", "modified", "renamed", "retyped"]
-_KINDS: dict[str, Kind] = {"A": "added", "D": "deleted", "M": "modified", "R": "renamed", "T": "retyped"}
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -70,16 +67,6 @@ class Snapshot(msgspec.Struct, frozen=True):
     tree: str
     changed: bool
     excluded: list[Excluded]
-
-
-class TreeChange(msgspec.Struct, frozen=True):
-    """One path that differs. Modes are git's octal words; `old_path` is the path itself unless it was renamed."""
-
-    kind: Kind
-    path: str
-    old_path: str
-    old_mode: str
-    new_mode: str
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -129,7 +116,7 @@ class WorktreeSnapshots:
 
     # -- taking -------------------------------------------------------------------------------------------------------
 
-    def take(self, attempt: str, name: str, message: str = "", *, large: Large = "refuse") -> Snapshot:
+    def take(self, attempt: str, name: str, *, large: Large = "refuse") -> Snapshot:
         """Saves the worktree as it stands. A snapshot that has this name already is replaced.
 
         `large`: how to treat a file that is too large. `refuse` raises, and nothing is taken; `leave_out` leaves it in
@@ -138,12 +125,12 @@ class WorktreeSnapshots:
         ref = reference(attempt, name)
         with self._at_work():
             try:
-                return self._take(attempt, ref, message or f"{attempt} {name}", large)
+                return self._take(attempt, ref, f"{attempt} {name}", large)
             except GitFailed:
                 # The caches may be stale: another process pruned the attempt, and git collected its objects.
                 self._forget()
                 self._shadow.forget_index()
-                return self._take(attempt, ref, message or f"{attempt} {name}", large)
+                return self._take(attempt, ref, f"{attempt} {name}", large)
 
     def _take(self, attempt: str, ref: str, message: str, large: Large) -> Snapshot:
         before = self._newest(attempt)
@@ -187,23 +174,21 @@ class WorktreeSnapshots:
             for role in ("AUTHOR", "COMMITTER")
             for what, value in (("NAME", "holdfast"), ("EMAIL", "holdfast@localhost"), ("DATE", now))
         }
-        text = message.encode(errors="backslashreplace")
         parents = ["-p", parent.commit] if parent else []
-        made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=text, variables=who)
+        made = self._shadow.run("commit-tree", tree, *parents, "-F", "-", stdin=message.encode(), variables=who)
         return _Saved(made.line, tree)
 
     def _keep_objects(self, saved: _Saved) -> None:
         """Brings into the store the objects of `saved` that the last kept tree lacks, by any writer."""
         self._read_base()
         new = {saved.commit, saved.tree}
-        found = self._shadow.run("diff-tree", "-r", "-t", "--no-renames", "-z", self._kept_tree, saved.tree)
-        for entry in _raw(found.fields()):
-            if entry.old_mode == GITLINK:
-                del self._gitlinks[entry.path]
-            if entry.new_mode == GITLINK:
-                self._gitlinks[entry.path] = entry.new_id
-            elif entry.kind != "deleted":
-                new.add(entry.new_id)
+        for change in changes(self._shadow.run, self._kept_tree, saved.tree, "-t"):
+            if change.was_gitlink:
+                del self._gitlinks[change.path]
+            if change.new is not None and change.is_gitlink:
+                self._gitlinks[change.path] = change.new.object
+            elif change.new is not None:
+                new.add(change.new.object)
         staging = self._shadow.staging
         unwritten = (name for name in new - self._of_base if not (staging / name[:2] / name[2:]).exists())
         if borrowed := self._store.missing(unwritten):
@@ -232,13 +217,10 @@ class WorktreeSnapshots:
         folder = f"{ROOT}/{_checked('The attempt id', attempt)}/"
         return {ref.removeprefix(folder): commit for ref, commit in self._store.refs(folder).items()}
 
-    def changes(self, old: str, new: str) -> list[TreeChange]:
+    def changed(self, old: str, new: str) -> list[str]:
+        """The paths in which two snapshots differ, sorted; of a renamed file both."""
         trees = self._resolve(old).tree, self._resolve(new).tree
-        found = _raw(self._shadow.run("diff-tree", "-r", "-M", "-z", *trees).fields())
-        return [
-            TreeChange(entry.kind, readable(entry.path), readable(entry.old_path), entry.old_mode, entry.new_mode)
-            for entry in found
-        ]
+        return sorted(readable(change.path) for change in changes(self._shadow.run, *trees))
 
     def _resolve(self, name: str) -> _Saved:
         """`name` is a full ref of the store, or a full commit id."""
@@ -321,18 +303,6 @@ class WorktreeSnapshots:
         with self._at_work():
             return self._shadow.submodules.states()
 
-    def prune(self, attempt: str, keep: Collection[str] = ()) -> list[str]:
-        """Removes the attempt's refs but those named in `keep`, all or none, and returns the names.
-
-        The objects stay until `holdfast gc` finds that nothing leads to them. A later snapshot that is kept leads to
-        all before it, so space comes back once the whole attempt is pruned.
-        """
-        with self._at_work():
-            self._forget()
-            names = {name: commit for name, commit in self.names(attempt).items() if name not in keep}
-            self._store.forget({f"{ROOT}/{attempt}/{name}": commit for name, commit in names.items()})
-            return list(names)
-
     _failure: SyncFailed | None = None
 
     @contextlib.contextmanager
@@ -361,25 +331,6 @@ def _checked(what: str, part: str) -> str:
         rule = "up to 128 letters, digits, '.', '_' and '-', no '..' in it, not ending in '.' or '.lock'"
         raise InvalidName(what=what, name=part, rule=rule)
     return part
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    old_mode: str
-    new_mode: str
-    new_id: str
-    kind: Kind
-    old_path: str
-    path: str
-
-
-def _raw(fields: list[str]) -> Iterator[_Entry]:
-    """Parses `diff-tree --raw -z`: `:mode mode id id status`, the path, and for a rename the new path."""
-    rest = iter(fields)
-    for facts in rest:
-        old_mode, new_mode, _, new_id, status = facts.removeprefix(":").split(" ")
-        old_path = next(rest)
-        path = next(rest) if status[0] == "R" else old_path
-        yield _Entry(old_mode, new_mode, new_id, _KINDS[status[0]], old_path, path=path)
 
 
 def files_below(top: Path) -> Iterator[Path]:

@@ -24,11 +24,11 @@ import msgspec
 
 from holdfast import identity
 from holdfast.git import command as git
+from holdfast.git.tree_diff import GITLINK, joined
 from holdfast.snapshots.store import Store, make_git_dir
 from holdfast.storage.files import disk, plain
 from holdfast.storage.files.json_file import read_json
 
-GITLINK = "160000"
 MODULES = "modules"
 RECORD = "submodules.json"
 _BYTES_MAX = 64 << 20
@@ -103,11 +103,6 @@ def is_real(path: Path, top: Path) -> bool:
     """Whether a path below `top` leads there through no symbolic link."""
     parts = path.relative_to(top).parts
     return not any(top.joinpath(*parts[: end + 1]).is_symlink() for end in range(len(parts)))
-
-
-def joined(lines: Iterable[str]) -> bytes:
-    """Names or entries as git reads them with `-z`."""
-    return b"".join(os.fsencode(line) + b"\0" for line in lines)
 
 
 def links_in(lines: Sequence[str]) -> dict[str, str]:

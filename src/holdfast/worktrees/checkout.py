@@ -19,29 +19,10 @@ import msgspec
 from holdfast.errors import DiskError, GitLocked
 from holdfast.git import command as git
 from holdfast.git import lock_files
-from holdfast.snapshots.submodule_state import GITLINK
+from holdfast.git.tree_diff import Slot, index_lines, joined
 from holdfast.storage.files import disk
 
 Stamp = tuple[int, ...] | None
-
-
-class Slot(msgspec.Struct, frozen=True):
-    """The entry of one path in a tree or the index."""
-
-    mode: str
-    object: str
-
-    @property
-    def is_link_to_repository(self) -> bool:
-        return self.mode == GITLINK
-
-
-class PathChange(msgspec.Struct, frozen=True):
-    """One path that differs between two commits; None: that commit does not have it."""
-
-    path: str
-    old: Slot | None
-    new: Slot | None
 
 
 class Indexed(msgspec.Struct, frozen=True):
@@ -73,9 +54,6 @@ class Checkout:
     def branch(self) -> str:
         """The ref that is checked out; empty when HEAD is detached."""
         return self.repository.run("symbolic-ref", "--quiet", "HEAD", codes=(0, 1)).line
-
-    def changes(self, old: str, new: str) -> list[PathChange]:
-        return changes(self.repository, old, new)
 
     def head_has(self, commit: str) -> bool:
         """Whether HEAD is this commit or builds on it."""
@@ -122,7 +100,7 @@ class Checkout:
         if not slots:
             return set()
         index = private / disk.temp_name()
-        self._run("update-index", "-z", "--index-info", index=index, stdin=_lines(slots))
+        self._run("update-index", "-z", "--index-info", index=index, stdin=index_lines(slots))
         self._run("update-index", "-q", "--refresh", index=index, fails=True)
         differ = self._run("diff-files", "-z", "--name-only", index=index).split("\0")
         return slots.keys() - set(differ)
@@ -140,7 +118,7 @@ class Checkout:
         if self.repository.run("config", "--bool", "core.sparseCheckout", codes=(0, 1)).line != "true" or not slots:
             return set()
         index, fresh = private / disk.temp_name(), private / disk.temp_name()
-        self._run("update-index", "-z", "--index-info", index=index, stdin=_lines(slots))
+        self._run("update-index", "-z", "--index-info", index=index, stdin=index_lines(slots))
         tree = self._run("write-tree", "--missing-ok", index=index).strip()
         top = private / disk.temp_name()
         disk.mkdir(top)
@@ -184,9 +162,8 @@ class Checkout:
         index, top = private / disk.temp_name(), private / disk.temp_name()
         disk.mkdir(top)
         self._run("read-tree", commit, index=index)
-        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
         # Paths that this commit does not have are no error here.
-        self._run("checkout-index", "-q", "-z", "--stdin", index=index, stdin=names, fails=True, top=top)
+        self._run("checkout-index", "-q", "-z", "--stdin", index=index, stdin=joined(paths), fails=True, top=top)
         return top
 
     def put(self, made: Path, path: str) -> None:
@@ -235,33 +212,16 @@ class Checkout:
         if self.index_path.exists():
             disk.create(index, self.index_path.read_bytes(), self.index_path.stat().st_mode & 0o777)
         nothing = "0" * len(hashlib.new(self.repository.hash_name).hexdigest())
-        gone = "".join(f"0 {nothing}\t{path}\0" for path, slot in updates.items() if slot is None)
-        kept = {path: slot for path, slot in updates.items() if slot is not None}
-        self._run("update-index", "-z", "--index-info", index=index, stdin=os.fsencode(gone) + _lines(kept))
+        # Removals first, as they may make room.
+        ordered = sorted(updates.items(), key=lambda each: each[1] is not None)
+        entries = index_lines({path: slot or Slot("0", nothing) for path, slot in ordered})
+        self._run("update-index", "-z", "--index-info", index=index, stdin=entries)
         for option, paths in flags.items():
             if paths:
-                names = b"".join(os.fsencode(path) + b"\0" for path in paths)
-                self._run("update-index", option, "-z", "--stdin", index=index, stdin=names)
+                self._run("update-index", option, "-z", "--stdin", index=index, stdin=joined(paths))
         self._run("update-index", "-q", "--refresh", index=index, fails=True)
         disk.sync_file(index)
         disk.rename(index, self.index_path)
-
-
-def changes(repository: git.Repository, old: str, new: str) -> list[PathChange]:
-    fields = iter(repository.run("diff-tree", "-r", "-z", "--no-renames", old, new).fields())
-    found = []
-    for facts in fields:
-        old_mode, new_mode, old_id, new_id, _ = facts.removeprefix(":").split(" ")
-        found.append(PathChange(next(fields), _slot(old_mode, old_id), _slot(new_mode, new_id)))
-    return found
-
-
-def _slot(mode: str, name: str) -> Slot | None:
-    return None if mode == "000000" else Slot(mode, name)
-
-
-def _lines(slots: Mapping[str, Slot]) -> bytes:
-    return b"".join(os.fsencode(f"{slot.mode} {slot.object}\t{path}\0") for path, slot in slots.items())
 
 
 def _alike(made: Path, found: Path) -> bool:

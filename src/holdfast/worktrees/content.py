@@ -13,12 +13,13 @@ from holdfast.clock import wall
 from holdfast.errors import GitFailed
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
+from holdfast.git.tree_diff import GITLINK, joined
 from holdfast.git.worktree_links import admin_of
 from holdfast.layout import Layout
 from holdfast.processes import bwrap
 from holdfast.snapshots.snapshots import files_below
 from holdfast.snapshots.store import Store
-from holdfast.snapshots.submodule_state import GITLINK, ModuleState, is_empty, joined, links_in
+from holdfast.snapshots.submodule_state import ModuleState, is_empty, links_in
 from holdfast.storage.files import disk
 
 

@@ -27,9 +27,11 @@ from holdfast.domain.definition import Definition
 from holdfast.errors import GitFailed, NestedRepository, NoIdentity, NoTarget
 from holdfast.git import command as git
 from holdfast.git import objects
+from holdfast.git.tree_diff import PathChange, Slot, changes, index_lines, joined
+from holdfast.snapshots.shadow_parts import is_below
 from holdfast.snapshots.snapshots import files_below
 from holdfast.snapshots.store import CANDIDATES, MERGED, Store, make_git_dir
-from holdfast.snapshots.submodule_state import GITLINK, has_commit
+from holdfast.snapshots.submodule_state import has_commit
 from holdfast.storage.files import disk
 from holdfast.worktrees import submodules
 
@@ -105,7 +107,7 @@ def identity(repo: Path, config: Config) -> GitAuthor:
 
 def changed(repository: git.Repository, old: str, new: str) -> list[str]:
     """Every path that differs between two commits or trees, a rename under both its names."""
-    return [path for _, path in _changes(repository, old, new)]
+    return [change.path for change in changes(repository.run, old, new)]
 
 
 def conflict_markers(repository: git.Repository, old: str, new: str) -> list[str]:
@@ -166,12 +168,12 @@ def candidate(
     """
     repository = store.seen
     objects.require_whole(repository, snapshot_commit, [base])
-    changed = _changes(repository, base, snapshot_commit)
+    changed = changes(repository.run, base, snapshot_commit)
     inner = _nested(repository, snapshot_commit, changed, exclude)
     if inner and not leaves_nested:
         raise NestedRepository(paths=", ".join(map(git.readable, inner)), first=git.readable(inner[0]))
     kept = [*exclude, *_submodules(repository, snapshot_commit, changed, modules)]
-    found = [(entry, path) for entry, path in changed if not _below(path, [*kept, *inner])]
+    found = [change for change in changed if not is_below(change.path, [*kept, *inner])]
     with _private(store, base) as run:
         _apply(run, found)
         tree = run("write-tree").line
@@ -186,12 +188,14 @@ def candidate(
 
 def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Path | None) -> dict[str, list[str]]:
     """The changes at or below each submodule of `base` that cannot land, as its commits lie elsewhere."""
-    changed = _changes(store.seen, base, snapshot_commit)
+    changed = changes(store.seen.run, base, snapshot_commit)
     kept = _submodules(store.seen, snapshot_commit, changed, modules)
     # A missing folder, as where submodules are not set up, changes nothing.
-    found = {top: [path for entry, path in changed if entry.mode and _below(path, [top])] for top in kept}
+    there = [change.path for change in changed if change.new is not None]
+    found = {top: [path for path in there if is_below(path, [top])] for top in kept}
     if modules is not None:
-        listed, was = submodules.names(store.seen.run, snapshot_commit), {path: entry.old for entry, path in changed}
+        listed = submodules.names(store.seen.run, snapshot_commit)
+        was = {change.path: change.old.object for change in changed if change.old is not None}
         for top in filter(found.get, kept):
             inside = submodules.differing(store, modules / listed[top], was[top], f"{snapshot_commit}:{top}")
             found[top] = [f"{top}/{path}" for path in inside] or [top]
@@ -200,30 +204,33 @@ def below_submodules(store: Store, base: str, snapshot_commit: str, modules: Pat
 
 def nested(store: Store, base: str, snapshot_commit: str, exclude: Sequence[str]) -> list[str]:
     """The repositories in the snapshot that are no submodules: only the worktree has their files."""
-    return _nested(store.seen, snapshot_commit, _changes(store.seen, base, snapshot_commit), exclude)
+    return _nested(store.seen, snapshot_commit, changes(store.seen.run, base, snapshot_commit), exclude)
 
 
 def _nested(
-    repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]], exclude: Sequence[str]
+    repository: git.Repository, snapshot: str, changed: Sequence[PathChange], exclude: Sequence[str]
 ) -> list[str]:
-    found = [path for entry, path in changed if entry.mode == GITLINK and not _below(path, exclude)]
+    found = [change.path for change in changed if change.is_gitlink and not is_below(change.path, exclude)]
     listed = submodules.names(repository.run, snapshot) if found else {}
     # Whatever is below a submodule belongs to that one.
-    return [path for path in found if not _below(path, list(listed))]
+    return [path for path in found if not is_below(path, listed)]
 
 
 def _submodules(
-    repository: git.Repository, snapshot: str, changed: Sequence[tuple[_Entry, str]], modules: Path | None
+    repository: git.Repository, snapshot: str, changed: Sequence[PathChange], modules: Path | None
 ) -> list[str]:
     """The submodules that the changes touch, that the snapshot still lists, and that were not only moved."""
-    touched = [(entry, path) for entry, path in changed if entry.old_mode == GITLINK]
+    touched = [change for change in changed if change.was_gitlink]
     listed = submodules.names(repository.run, snapshot) if touched else {}
-    return [path for entry, path in touched if path in listed and not _is_moved(entry, listed[path], modules)]
+    there = [change for change in touched if change.path in listed]
+    return [change.path for change in there if not _is_moved(change, listed[change.path], modules)]
 
 
-def _is_moved(entry: _Entry, name: str, modules: Path | None) -> bool:
+def _is_moved(change: PathChange, name: str, modules: Path | None) -> bool:
     """Whether a submodule is at another commit that the repository has, with nothing else changed in it."""
-    return modules is not None and entry.mode == GITLINK and has_commit(modules / name, entry.object)
+    if modules is None or change.new is None or not change.is_gitlink:
+        return False
+    return has_commit(modules / name, change.new.object)
 
 
 def merge(store: Store, target: str, candidate: str, message: str, who: GitAuthor, *, attempt: str = "") -> Merged:
@@ -259,24 +266,6 @@ def make_durable(repo: Path) -> None:
     """Syncs every object that git has written, and the folders that name them."""
     for store in git.discover(repo).stores:
         disk.sync_filesystem(store, files_below(store))
-
-
-class _Entry(msgspec.Struct, frozen=True):
-    """One side of a difference; the mode is empty where the path is gone."""
-
-    mode: str
-    object: str
-    old_mode: str
-    old: str
-
-
-def _changes(repository: git.Repository, old: str, new: str) -> list[tuple[_Entry, str]]:
-    fields = repository.run("diff-tree", "-r", "-z", "--no-renames", f"{old}^{{tree}}", f"{new}^{{tree}}").fields()
-    found = []
-    for facts, path in zip(fields[::2], fields[1::2], strict=True):
-        old_mode, mode, before, name, _ = facts.removeprefix(":").split(" ")
-        found.append((_Entry("" if mode == "000000" else mode, name, old_mode, before), path))
-    return found
 
 
 class _Run:
@@ -340,51 +329,35 @@ def _private(store: Store, tree: str) -> Iterator[_Run]:
         yield run
 
 
-def _apply(run: _Run, found: Sequence[tuple[_Entry, str]]) -> None:
+def _apply(run: _Run, found: Sequence[PathChange]) -> None:
     """Applies the differences to the index, each file as `git add` would."""
-    gone = [path for entry, path in found if not entry.mode]
-    links = [(entry, path) for entry, path in found if entry.mode == GITLINK]
-    files = [(entry, path) for entry, path in found if entry.mode not in ("", GITLINK)]
-    run("update-index", "--force-remove", "-z", "--stdin", stdin=_joined(gone))
+    links = {change.path: change.new for change in found if change.new is not None and change.is_gitlink}
+    files = {change.path: change.new for change in found if change.new is not None and not change.is_gitlink}
+    gone = joined(change.path for change in found if change.new is None)
+    run("update-index", "--force-remove", "-z", "--stdin", stdin=gone)
     # The attributes of the snapshot apply, before the first file is read.
-    rules = [(entry, path) for entry, path in files if path.rpartition("/")[2] == ".gitattributes"]
-    _put(run, [*links, *rules])
+    _put(run, links | {path: slot for path, slot in files.items() if path.rpartition("/")[2] == ".gitattributes"})
     asked = ("check-attr", "-z", "--stdin", "--cached", "text", "crlf", "eol", "ident", "filter")
-    plain: list[tuple[_Entry, str]] = []
-    converted: list[tuple[_Entry, str]] = []
-    attributes = run(*asked, "working-tree-encoding", stdin=_joined([path for _, path in files])).fields()
+    attributes = run(*asked, "working-tree-encoding", stdin=joined(files)).fields()
     special = {
         path
         for path, value in zip(attributes[::3], attributes[2::3], strict=True)
         if value not in ("unspecified", "unset")
     }
     automatic = run("config", "core.autocrlf", codes=(0, 1)).line.lower() not in ("", "false", "no", "off", "0")
-    for entry, path in files:
-        is_special = entry.mode != _LINK and (automatic or path in special)
-        (converted if is_special else plain).append((entry, path))
-    _put(run, plain)
+    converted = {path: slot for path, slot in files.items() if slot.mode != _LINK and (automatic or path in special)}
+    _put(run, {path: slot for path, slot in files.items() if path not in converted})
     if converted:
         _convert(run, converted)
 
 
-def _put(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
-    lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
-    run("update-index", "--add", "--replace", "-z", "--index-info", stdin=_joined(lines))
+def _put(run: _Run, slots: Mapping[str, Slot]) -> None:
+    run("update-index", "--add", "--replace", "-z", "--index-info", stdin=index_lines(slots))
 
 
-def _convert(run: _Run, entries: Sequence[tuple[_Entry, str]]) -> None:
+def _convert(run: _Run, slots: Mapping[str, Slot]) -> None:
     """Writes the files byte for byte, and has git add them under the repository's own rules."""
     raw = run.raw()
-    lines = [f"{entry.mode} {entry.object}\t{path}" for entry, path in entries]
-    run("update-index", "--add", "-z", "--index-info", stdin=_joined(lines), variables=raw)
+    run("update-index", "--add", "-z", "--index-info", stdin=index_lines(slots), variables=raw)
     run("checkout-index", "-a", variables=raw)
-    paths = _joined([path for _, path in entries])
-    run.filtering("update-index", "--add", "--replace", "-z", "--stdin", stdin=paths)
-
-
-def _below(path: str, tops: Sequence[str]) -> bool:
-    return any(path == top or path.startswith(f"{top}/") for top in tops)
-
-
-def _joined(names: Sequence[str]) -> bytes:
-    return b"".join(os.fsencode(name) + b"\0" for name in names)
+    run.filtering("update-index", "--add", "--replace", "-z", "--stdin", stdin=joined(slots))

@@ -23,10 +23,10 @@ from holdfast.clock import wall
 from holdfast.crashpoints import point
 from holdfast.errors import GitFailed, GitFault, SubmoduleMissing
 from holdfast.git import command as git
+from holdfast.git.tree_diff import GITLINK
 from holdfast.snapshots.snapshots import files_below
 from holdfast.snapshots.store import Store, quoted
 from holdfast.snapshots.submodule_state import (
-    GITLINK,
     MODULES,
     Module,
     ModuleState,

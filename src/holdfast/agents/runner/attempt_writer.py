@@ -213,8 +213,7 @@ class AttemptWriter:
         before, self._last = self._last, taken.commit
         if before == taken.commit:
             return []
-        changes = self._snapshots.changes(before, taken.commit)
-        return sorted({path for change in changes for path in (change.path, change.old_path)})
+        return self._snapshots.changed(before, taken.commit)
 
     def _append_spend(self, turn: int, talk: Conversation) -> int:
         """Appends all spending, as it is counted from here; once the ledger is long, as one line for each turn.
