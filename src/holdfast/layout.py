@@ -190,20 +190,6 @@ def _is_plain(name: str) -> bool:
 HOME_VARIABLE = "HOLDFAST_HOME"
 
 
-def _chosen_root(
-    *, option: str | None = None, environ: Mapping[str, str] | None = None, configured: str | None = None
-) -> tuple[str, str] | None:
-    """The shared data root that applies and where it was set; None: the repository's own.
-
-    A variable that is set but empty counts as not set, as everywhere in Unix; an empty option or setting is a mistake.
-    """
-    if option is not None:
-        return "--data-root", option
-    if home := (environ or {}).get(HOME_VARIABLE):
-        return HOME_VARIABLE, home
-    return None if configured is None else ("data_root", configured)
-
-
 def locate(
     repo: Path,
     *,
@@ -219,22 +205,24 @@ def locate(
     """
     if not repo.is_absolute():
         raise InvalidName(what="The repository", name=str(repo), rule="its path must be absolute")
-    chosen = _chosen_root(option=option, environ=environ, configured=configured)
-    if chosen is None:
+    # An empty variable counts as not set, as everywhere in Unix; an empty option or setting is a mistake.
+    environ = environ or {}
+    if option is not None:
+        source, text = "--data-root", option
+    elif variable := environ.get(HOME_VARIABLE):
+        source, text = HOME_VARIABLE, variable
+    elif configured is not None:
+        source, text = "data_root", configured
+    else:
         return Layout(repo / ".sdd")
-    source, text = chosen
-    shared = _below_home(text, environ or {})
+    home = environ.get("HOME", "")
+    shared = Path(home, text[2:]) if home and text.startswith("~/") else Path(text)
     if source == "data_root" and text:
         shared = repo / shared
     if not shared.is_absolute() or "\0" in text:
         rule = "it must be an absolute path, or begin with ~/ where HOME is set"
         raise InvalidName(what=f"The data root of {source}", name=text, rule=rule)
     return Layout(shared / slug(str(repo)))
-
-
-def _below_home(text: str, environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME", "")
-    return Path(home, text[2:]) if home and text.startswith("~/") else Path(text)
 
 
 # -- one folder name for any text -------------------------------------------------------------------------------------

@@ -168,11 +168,11 @@ def test_a_declared_agent_gets_its_prompt(prompt: str, command: tuple[str, ...],
 def test_a_declared_agent_goes_on_by_the_arguments_for_it() -> None:
     facts = declared("stdin", "a", "--json", **{"session.id": "id", "said.text": "text"})
     agent = agents(Config(agents=(msgspec.structs.replace(facts, resume=("--resume={session}",)),)))["mine"]
-    assert agent.resumes and agent.can.resume
+    assert agent.can.resume
     assert agent.launch(work()).argv == ("a", "--json")
     assert agent.launch(msgspec.structs.replace(work(), session="s-1")).argv == ("a", "--json", "--resume=s-1")
     other = agents(Config(agents=(facts,)))["mine"]
-    assert not other.resumes and other.launch(msgspec.structs.replace(work(), session="s-1")).argv == ("a", "--json")
+    assert not other.can.resume and other.launch(msgspec.structs.replace(work(), session="s-1")).argv == ("a", "--json")
 
 
 def test_tokens_of_a_declared_agent_that_says_no_cost_are_given_their_price() -> None:
@@ -327,10 +327,11 @@ def test_limits_of_one_are_said_in_the_singular() -> None:
 # -- the sandbox ------------------------------------------------------------------------------------------------------
 
 
-def test_a_sandbox_that_is_absent_or_unknown_is_a_sentence(tmp_path: Path) -> None:
+def test_a_sandbox_that_is_absent_or_unknown_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert sandbox.missing("none") == ""
-    assert "There is no program `bwrap`" in sandbox.missing("bwrap", path=str(tmp_path))
-    assert "set `sandbox: none`" in sandbox.missing("bwrap", path=str(tmp_path))
+    assert "There is no program `bwrap`" in sandbox.missing("bwrap")
+    assert "set `sandbox: none`" in sandbox.missing("bwrap")
     assert "There is no sandbox 'docker'" in sandbox.missing("docker")
 
 

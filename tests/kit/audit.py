@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.storage.audit import log as audit
@@ -23,8 +24,20 @@ class Clock:
         return self.now
 
 
+def read(folder: Path, key: AuditKey | None) -> Iterator[verify.AuditRecord]:
+    """Every record of every day, in order. Raises AuditCorrupt at the first thing that a crash cannot explain."""
+    walk = verify.Walk(folder, key)
+    for name in walk.names:
+        for _, record in walk.day(name):
+            walk.findings.require_none(folder)
+            yield record
+    walk.finish()
+    walk.note_strays()
+    walk.findings.require_none(folder)
+
+
 def events(folder: Path, key: AuditKey | None = KEY) -> list[str]:
-    return [found.event for found in verify.read(folder, key)]
+    return [found.event for found in read(folder, key)]
 
 
 def found(folder: Path, key: AuditKey | None = KEY) -> list[tuple[str, int, str]]:

@@ -21,10 +21,11 @@ from pathlib import Path
 import msgspec
 from holdfast.landing.branch import Land
 from holdfast.landing.refresh import Refresh
+from holdfast.layout import Layout
 from kit.landing import intent
 
 kind, repo, inputs = sys.argv[1:]
-effect = Land(Path(repo)) if kind == "land" else Refresh()
+effect = Land(Path(repo), Layout(Path(repo, ".sdd"))) if kind == "land" else Refresh()
 sys.stdout.buffer.write(msgspec.json.encode(effect.perform(intent(kind, **msgspec.json.decode(inputs)))))
 """
 

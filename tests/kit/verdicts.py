@@ -14,14 +14,19 @@ from holdfast.landing.gates import Gate
 from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.processes import sandbox as sandboxes
+from holdfast.processes.cgroups import NO_LIMITS
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records.blobs import Blobs
+from holdfast.worktrees.worktrees import Worktrees
 from kit import landing as intents
 
 
 def effect(repo: Path, grace_s: float = 0.3) -> Verify:
     layout = Layout(repo / ".sdd")
-    return Verify(repo, layout, Blobs(layout.cas), grace_s=grace_s, confine=sandboxes.gate)
+    confine, worktrees = sandboxes.gate, Worktrees(repo, layout)
+    return Verify(
+        repo, layout, Blobs(layout.cas), worktrees, passed_on=(), grace_s=grace_s, confine=confine, resources=NO_LIMITS
+    )
 
 
 def intent(

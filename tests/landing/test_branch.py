@@ -19,6 +19,7 @@ from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from kit.git import git, plain, repository, with_files
 from kit.landing import intent, killed, perform
+from kit.project import layout
 
 pytestmark = pytest.mark.repo(make=plain(a="alpha\n"))
 
@@ -48,20 +49,20 @@ def result(inputs: dict[str, str]) -> dict[str, str]:
 
 def test_the_branch_moves_and_its_log_names_the_task(repo: Path, inputs: dict[str, str]) -> None:
     landing = intent("land", **inputs)
-    assert Land(repo).reconcile(landing) == DidNotHappen()
-    assert Land(repo).perform(landing) == result(inputs)
+    assert Land(repo, layout(repo)).reconcile(landing) == DidNotHappen()
+    assert Land(repo, layout(repo)).perform(landing) == result(inputs)
     assert git(repo, "rev-parse", MAIN) == inputs["new"]
     assert git(repo, "reflog", "-1", "--format=%gs", "main") == "holdfast: t-1"
-    assert Land(repo).reconcile(landing) == Happened(result(inputs))
+    assert Land(repo, layout(repo)).reconcile(landing) == Happened(result(inputs))
     git(repo, "fsck", "--strict", "--no-dangling")
 
 
 def test_a_landing_is_not_made_twice_and_what_was_built_on_it_stays(repo: Path, inputs: dict[str, str]) -> None:
-    Land(repo).perform(intent("land", **inputs))
-    assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+    Land(repo, layout(repo)).perform(intent("land", **inputs))
+    assert Land(repo, layout(repo)).perform(intent("land", **inputs)) == result(inputs)
     later = commit_on(repo, inputs["new"], c="later\n")
     git(repo, "update-ref", MAIN, later)
-    assert Land(repo).reconcile(intent("land", **inputs)) == Happened(result(inputs))
+    assert Land(repo, layout(repo)).reconcile(intent("land", **inputs)) == Happened(result(inputs))
     assert git(repo, "rev-parse", MAIN) == later
 
 
@@ -69,9 +70,9 @@ def test_a_lost_race_is_said_and_changes_nothing(repo: Path, inputs: dict[str, s
     other = commit_on(repo, inputs["old"], c="the user's\n")
     git(repo, "update-ref", MAIN, other)
     with pytest.raises(errors.LandingLost, match=f"on top of {inputs['old']}, but the branch is at {other}"):
-        Land(repo).perform(intent("land", **inputs))
+        Land(repo, layout(repo)).perform(intent("land", **inputs))
     assert git(repo, "rev-parse", MAIN) == other
-    assert Land(repo).reconcile(intent("land", **inputs)) == DidNotHappen()
+    assert Land(repo, layout(repo)).reconcile(intent("land", **inputs)) == DidNotHappen()
 
 
 @pytest.mark.parametrize("times", [1, SWAPS_MAX])
@@ -90,10 +91,10 @@ def test_a_branch_that_a_reset_puts_back_at_once_is_moved_again(
 
     monkeypatch.setattr(land.git, "run", raced)
     if times == 1:
-        assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+        assert Land(repo, layout(repo)).perform(intent("land", **inputs)) == result(inputs)
     else:
         with pytest.raises(errors.GitFailed, match="the branch is where it was"):
-            Land(repo).perform(intent("land", **inputs))
+            Land(repo, layout(repo)).perform(intent("land", **inputs))
     assert undone == [inputs["new"]] * times
     assert git(repo, "rev-parse", MAIN) == inputs["new" if times == 1 else "old"]
 
@@ -102,15 +103,15 @@ def test_a_branch_that_is_gone_is_a_lost_race(repo: Path, inputs: dict[str, str]
     git(repo, "checkout", "-q", "--detach")
     git(repo, "branch", "-q", "-D", "main")
     with pytest.raises(errors.LandingLost, match="is gone"):
-        Land(repo).perform(intent("land", **inputs))
-    assert Land(repo).reconcile(intent("land", **inputs)) == DidNotHappen()
+        Land(repo, layout(repo)).perform(intent("land", **inputs))
+    assert Land(repo, layout(repo)).reconcile(intent("land", **inputs)) == DidNotHappen()
 
 
 def test_packed_and_symbolic_refs_land_too(repo: Path, inputs: dict[str, str]) -> None:
     git(repo, "pack-refs", "--all")
     git(repo, "symbolic-ref", "refs/heads/alias", MAIN)
     alias = {**inputs, "branch": "refs/heads/alias"}
-    assert Land(repo).perform(intent("land", **alias)) == alias
+    assert Land(repo, layout(repo)).perform(intent("land", **alias)) == alias
     assert git(repo, "rev-parse", MAIN) == inputs["new"]
     assert git(repo, "symbolic-ref", "refs/heads/alias") == MAIN
 
@@ -119,7 +120,7 @@ def test_packed_and_symbolic_refs_land_too(repo: Path, inputs: dict[str, str]) -
 def test_a_lock_that_a_dead_git_left_is_removed(repo: Path, inputs: dict[str, str], name: str) -> None:
     lock = repo / ".git" / name
     lock.touch()
-    assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+    assert Land(repo, layout(repo)).perform(intent("land", **inputs)) == result(inputs)
     assert not lock.exists()
 
 
@@ -131,14 +132,14 @@ def test_a_lock_in_living_hands_is_left(repo: Path, inputs: dict[str, str]) -> N
     ) as living:
         assert living.stdout and living.stdout.readline()
         with pytest.raises(errors.GitLocked, match=f"held by process {living.pid}"):
-            Land(repo).perform(intent("land", **inputs))
+            Land(repo, layout(repo)).perform(intent("land", **inputs))
         assert lock.exists() and git(repo, "rev-parse", MAIN) == inputs["old"]
         living.communicate()
-    assert Land(repo).perform(intent("land", **inputs)) == result(inputs)
+    assert Land(repo, layout(repo)).perform(intent("land", **inputs)) == result(inputs)
 
 
 def test_the_ref_and_every_folder_above_are_synced_last(repo: Path, inputs: dict[str, str]) -> None:
-    for act in (Land(repo).perform, Land(repo).reconcile):
+    for act in (Land(repo, layout(repo)).perform, Land(repo, layout(repo)).reconcile):
         recorder = Recorder(repo)
         with disk.use_kernel(recorder):
             act(intent("land", **inputs))
@@ -153,7 +154,7 @@ def test_every_point_is_reached_and_a_kill_there_ends_the_same(tmp_path: Path) -
         old = git(repo, "rev-parse", MAIN)
         inputs = {"branch": MAIN, "old": old, "new": commit_on(repo, old, b="beta\n")}
         killed("land", repo, inputs, at)
-        verdict = Land(repo).reconcile(intent("land", **inputs))
+        verdict = Land(repo, layout(repo)).reconcile(intent("land", **inputs))
         moved = git(repo, "rev-parse", MAIN) == inputs["new"]
         assert verdict == (Happened(result(inputs)) if moved else DidNotHappen())
         assert moved == (LAND_POINTS.index(at) > LAND_POINTS.index("land.swap.before"))
@@ -171,15 +172,15 @@ def landed(name: str, commit: str, branch: str = MAIN) -> Task:
 
 
 def test_a_lost_landing_is_named(repo: Path, inputs: dict[str, str]) -> None:
-    Land(repo).perform(intent("land", **inputs))
+    Land(repo, layout(repo)).perform(intent("land", **inputs))
     tasks = [landed("t-1", inputs["new"])]
-    assert lost_landings(repo, tasks) == lost_landings(repo, []) == {}
+    assert lost_landings(repo, tasks, layout(repo).snapshots) == lost_landings(repo, [], layout(repo).snapshots) == {}
     git(repo, "update-ref", MAIN, inputs["old"])
-    said = lost_landings(repo, tasks)["t-1"]
+    said = lost_landings(repo, tasks, layout(repo).snapshots)["t-1"]
     assert "landing of t-1 on refs/heads/main is lost" in said and f"`git merge {inputs['new']}`" in said
-    said = lost_landings(repo, [landed("t-2", "1" * 40, "refs/heads/other")])["t-2"]
+    said = lost_landings(repo, [landed("t-2", "1" * 40, "refs/heads/other")], layout(repo).snapshots)["t-2"]
     assert "the branch is gone" in said and "neither the branch nor the commit is in the repository" in said
-    said = lost_landings(repo, [landed("t-2", "1" * 40)])["t-2"]
+    said = lost_landings(repo, [landed("t-2", "1" * 40)], layout(repo).snapshots)["t-2"]
     assert f"is at {inputs['old']}" in said and "not in the repository any more" in said
 
 
@@ -189,12 +190,12 @@ def test_every_landing_is_looked_at_also_those_before_the_last(repo: Path) -> No
     kept = commit_on(repo, first, c="gamma\n")
     git(repo, "update-ref", MAIN, kept)
     tasks = [landed("t-0", first), landed("t-1", lost), landed("t-2", kept)]
-    assert list(lost_landings(repo, tasks)) == ["t-1"]
+    assert list(lost_landings(repo, tasks, layout(repo).snapshots)) == ["t-1"]
     git(repo, "update-ref", "refs/heads/other", lost)
     git(repo, "checkout", "-q", "--detach")
     git(repo, "branch", "-q", "-D", "main")
     tasks = [landed("t-0", first), landed("t-2", kept), landed("t-1", lost, "refs/heads/other")]
-    told = lost_landings(repo, tasks)
+    told = lost_landings(repo, tasks, layout(repo).snapshots)
     assert list(told) == ["t-0", "t-2"]
     assert all("the branch is gone" in said and f"`git branch main {kept}`" in said for said in told.values())
 
@@ -212,7 +213,7 @@ def test_many_landings_cost_no_more_git_than_one(repo: Path, tmp_path: Path, mon
 
     def calls(names: list[str]) -> int:
         counted.write_text("")
-        lost_landings(repo, [landed(commit, commit) for commit in names])
+        lost_landings(repo, [landed(commit, commit) for commit in names], layout(repo).snapshots)
         return len(counted.read_text().splitlines())
 
     calls(commits[:1])  # git is asked for its version only once in a process

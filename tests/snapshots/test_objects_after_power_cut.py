@@ -100,7 +100,7 @@ def test_a_landing_reads_what_it_lands(repo: Path) -> None:
     git(repo, "reset", "-q", "--hard", base)
     assert empty(repo, *objects_of(repo, new, base)[1:]) == 2
     with pytest.raises(ObjectsDamaged) as caught:
-        Land(repo).perform(intent("land", branch="refs/heads/main", old=base, new=new))
+        Land(repo, layout(repo)).perform(intent("land", branch="refs/heads/main", old=base, new=new))
     assert is_environment(caught.value) and git(repo, "rev-parse", "main") == base
 
 

@@ -51,7 +51,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
-from holdfast.storage.journal.lock import flock_within
+from holdfast.storage.journal.lock import flocked
 
 # Beyond so many the notes are dropped: a change of our own is then looked at like any other.
 OWN_MAX = 50_000
@@ -239,13 +239,9 @@ class Backlog:
         """Alone among our own writers, for a moment. What was read before must be read again."""
         if not self._lock.parent.is_dir():
             disk.mkdir(self._lock.parent)
-        fd = disk.open_lock_file(self._lock)
-        try:
-            if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
-                raise BacklogBusy(path=self._lock, seconds=LOCK_WAIT_S_MAX)
+        refusal = BacklogBusy(path=self._lock, seconds=LOCK_WAIT_S_MAX)
+        with flocked(self._lock, LOCK_WAIT_S_MAX, LOCK_POLL_S, refusal):
             yield
-        finally:
-            disk.close_lock_file(fd, self._lock)
 
     def _copies(self, task: str) -> tuple[FoundFile, ...]:
         """The files of a task: one, or several that a crash left."""

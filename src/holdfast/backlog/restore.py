@@ -21,7 +21,7 @@ from holdfast.backlog.missing import only_away, removed
 from holdfast.domain.task import FOLDER_OF
 from holdfast.domain.task_record import Task
 from holdfast.errors import AlreadyExists, BlobCorrupt, BlobMissing, DiskError, FileMissing
-from holdfast.git.repository import is_in_a_branch, is_tracked
+from holdfast.git.repository import is_in_a_branch, tracked
 from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.files import disk
@@ -133,7 +133,7 @@ def hide_from_git(root: Path, repo: Path) -> None:
         return
     carried = [f"/{root.name}/*", *(f"!/{root.name}/{name}" for name in (".gitignore", "backlog/", "config/"))]
     found = exclude.read_text(errors="surrogateescape").splitlines() if exclude.is_file() else []
-    rules = carried if is_tracked(root) else [f"/{root.name}/"]
+    rules = carried if tracked(root) else [f"/{root.name}/"]
     if set(found) >= {_MARK, *rules} or set(found) >= {_MARK, *carried}:
         return
     lines = [line for line in found if line not in (_MARK, f"/{root.name}/")]

@@ -244,7 +244,7 @@ def _resolve(task: Task) -> str:
     return f"holdfast resolve {task.id} --happened | --retry | --abandon"
 
 
-def landings_part(repo: Path, state: State, snapshots: Path | None = None) -> Part:
+def landings_part(repo: Path, state: State, snapshots: Path) -> Part:
     lost = lost_landings(repo, state.tasks.values(), snapshots)
     findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost.values()]
     landed = sum(bool(task.landed) for task in state.tasks.values())

@@ -95,7 +95,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
 def _is_lost(context: RunContext, task: Task, ended: Exit) -> bool:
     """Whether a start that was to go on with a conversation has come to nothing: no turn, no word, nothing spent."""
     agent = context.agents.get(task.worked_by)
-    if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
+    if not task.session or agent is None or not agent.can.resume or not task.came_to_nothing:
         return False
     traces = context.layout.attempt_files(task.attempt).traces
     told = (line.record for line in jsonl.LineLedger(traces).read()) if traces.exists() else ()

@@ -210,7 +210,7 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
-    session = task.session if agent.resumes else ""
+    session = task.session if agent.can.resume else ""
     snapshot = ""
     if task.starts:
         base, begin = task.base, task.begun

@@ -124,9 +124,7 @@ def run(
     failure = None
     if ended.returncode:
         stderr = ended.stderr.decode(errors="replace").strip()
-        failure = _failure(args, cwd, ended.returncode if confine is None else _unwrapped(ended.returncode), stderr)
-        if confine is not None and stderr.startswith(f"{argv[0]}: "):
-            raise SandboxFailed(reason=stderr.partition("\n")[0])
+        failure = _failure(args, cwd, ended.returncode, stderr, sandbox="" if confine is None else argv[0])
         if ended.returncode not in codes or isinstance(failure, GitFault):
             raise failure
     return GitResult(ended.returncode, ended.stdout, failure, os.fsdecode(ended.stderr))
@@ -161,9 +159,7 @@ def listed(
                 raise
         if asked.returncode:
             stderr = os.pread(errors, _ERRORS_BYTES_MAX, 0).decode(errors="replace").strip()
-            if confine is not None and stderr.startswith(f"{argv[0]}: "):
-                raise SandboxFailed(reason=stderr.partition("\n")[0])
-            raise _failure(args, cwd, asked.returncode if confine is None else _unwrapped(asked.returncode), stderr)
+            raise _failure(args, cwd, asked.returncode, stderr, sandbox="" if confine is None else argv[0])
     finally:
         os.close(errors)
 
@@ -175,12 +171,13 @@ def _names(listing: IO[bytes]) -> Iterator[str]:
         yield from map(os.fsdecode, names)
 
 
-def _unwrapped(code: int) -> int:
-    """Turns the exit code by which a sandbox reports a signal back into the signal. Git's own codes end with 129."""
-    return 128 - code if code > 129 else code
-
-
-def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str) -> GitFailed:
+def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str, sandbox: str) -> GitFailed:
+    """`sandbox`: the program that git ran in, or empty. Raises where that one, or a sync, has failed."""
+    if sandbox and stderr.startswith(f"{sandbox}: "):
+        raise SandboxFailed(reason=stderr.partition("\n")[0])
+    if sandbox and code > 129:
+        # A sandbox reports a signal by this code; git's own codes end with 129.
+        code = 128 - code
     facts = {"command": " ".join(args), "path": cwd, "code": code, "stderr": stderr}
     if code < 0:
         return GitFault(**facts, reason=f"it was ended by {_signal_name(-code)}")

@@ -127,11 +127,6 @@ def _stashed(folder: Path, named: Callable[[Iterable[_Change]], Mapping[str, _Ch
     return in_stashes.keys() - named(each for each in _changes(folder, "log", *branches) if each.kind != "D").keys()
 
 
-def is_tracked(folder: Path) -> bool:
-    """Whether git's index has anything below the folder."""
-    return bool(tracked(folder))
-
-
 def tracked(folder: Path) -> list[str]:
     """The files below the folder, by path from there, that git's index has."""
     return _ask(folder, "ls-files", "-z", "--", ".").fields() if _is_in_repository(folder) else []

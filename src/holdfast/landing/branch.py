@@ -40,7 +40,7 @@ _SYNCED = {"core.fsync": "all", "core.filesRefLockTimeout": "500", "core.logAllR
 class Land:
     """The effect of landing, on one repository."""
 
-    def __init__(self, repo: Path, layout: Layout | None = None) -> None:
+    def __init__(self, repo: Path, layout: Layout) -> None:
         self._repo, self._layout = repo, layout
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
@@ -52,10 +52,10 @@ class Land:
         merges.make_durable(self._repo)
         point("land.objects.after")
         point("land.swap.before")
-        witness = self._witness(intent)
+        witness = pins.landed_ref(self._layout, intent.ref)
         for _ in range(SWAPS_MAX):
-            known = pins.landed_refs(self._repo, self._layout) if self._layout is not None else {}
-            if _swap(repository, wanted, witness, [ref for ref in known if ref != witness]):
+            older = [ref for ref in pins.landed_refs(self._repo, self._layout) if ref != witness]
+            if _swap(repository, wanted, witness, older):
                 break
         else:
             reason = "it says that the branch moved, and the branch is where it was"
@@ -69,39 +69,36 @@ class Land:
         return _result(wanted)
 
     def _hand_over(self, repository: git.Repository, wanted: LandIntended) -> None:
-        if self._layout is not None and (store := Store(self._layout.snapshots, repository)).exists:
+        if (store := Store(self._layout.snapshots, repository)).exists:
             store.hand_over(wanted.new, _known(wanted))
-
-    def _witness(self, intent: OpenIntent) -> str:
-        return pins.landed_ref(self._layout, intent.ref) if self._layout is not None else ""
 
     def reconcile(self, intent: OpenIntent) -> Reconciled:
         """A branch at neither commit was moved by somebody else: the landing is planned again on top of it."""
         wanted = msgspec.convert(intent.entry.inputs, LandIntended)
         if not wanted.branch or not wanted.new:
             return InDoubt("its intent does not say what was to land where")
-        repository = git.discover(self._repo)
+        repository, witness = git.discover(self._repo), pins.landed_ref(self._layout, intent.ref)
         # The process that moved it may have died before it removed its locks, or before the sync.
-        with _freed(repository, wanted.branch, self._witness(intent)):
+        with _freed(repository, wanted.branch, witness):
             has_moved = _reaches(repository, wanted.branch, wanted.new)
-        if not (has_moved or self._was_rewritten(repository, intent, wanted)):
+        if not (has_moved or _was_rewritten(repository, witness, wanted)):
             return DidNotHappen()
         self._hand_over(repository, wanted)
-        _sync(repository, wanted.branch, self._witness(intent))
+        _sync(repository, wanted.branch, witness)
         return Happened(_result(wanted))
 
-    def _was_rewritten(self, repository: git.Repository, intent: OpenIntent, wanted: LandIntended) -> bool:
-        """Whether the branch moved, as its witness did, and a person then amended or rebased the commit.
 
-        The next run journals which commit it is now.
-        """
-        witness = self._witness(intent)
-        if not witness or _commit_at(repository, witness) != wanted.new:
-            return False
-        return bool(find_rewritten(repository, wanted.branch, wanted.new, wanted.task, wanted.attempt)[0])
+def _was_rewritten(repository: git.Repository, witness: str, wanted: LandIntended) -> bool:
+    """Whether the branch moved, as its witness did, and a person then amended or rebased the commit.
+
+    The next run journals which commit it is now.
+    """
+    if not witness or _commit_at(repository, witness) != wanted.new:
+        return False
+    return bool(find_rewritten(repository, wanted.branch, wanted.new, wanted.task, wanted.attempt)[0])
 
 
-def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
+def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path) -> dict[str, str]:
     """A sentence for each task whose branch no longer leads to its landed commit, by the task's id.
 
     Checks every landing, not only the last, with one git call for each branch, and one more.
@@ -113,7 +110,7 @@ def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = No
     if not by_branch:
         return {}
     repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
-    seen = Store(snapshots, repository).seen if snapshots is not None else repository
+    seen = Store(snapshots, repository).seen
     names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
     # A landed commit must be in the repository itself; a candidate may be in our store alone.
     found = _commits(repository, names)

@@ -30,7 +30,6 @@ from holdfast.landing.gates import Gate, GatePlace, GateRun
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.ports import Reconciled as Answer
-from holdfast.processes.cgroups import NO_LIMITS
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import decode_json, read_json
@@ -138,17 +137,16 @@ class Verify:
         repo: Path,
         layout: Layout,
         blobs: Blobs,
-        worktrees: Worktrees | None = None,
+        worktrees: Worktrees,
         *,
-        passed_on: Sequence[str] = (),
-        grace_s: float = running.GRACE_S,
-        confine: Confine | None = None,
-        resources: Resources = NO_LIMITS,
+        passed_on: Sequence[str],
+        grace_s: float,
+        confine: Confine,
+        resources: Resources,
     ) -> None:
         self._confine, self._resources = confine, resources
         self._repo, self._layout, self._blobs = repo, layout, blobs
-        self._worktrees = worktrees or Worktrees(repo, layout)
-        self._passed_on, self._grace_s = tuple(passed_on), grace_s
+        self._worktrees, self._passed_on, self._grace_s = worktrees, tuple(passed_on), grace_s
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = intent.entry.inputs
@@ -261,9 +259,7 @@ class Verify:
     def _confined(self, place: GatePlace, pinned: _Pinned) -> GatePlace:
         if pinned.sandbox == "none":
             return place
-        confine = self._confine
-        assert confine is not None, "who wires this effect gives it the sandbox"
-        root, writable, network = self._layout.root, pinned.writable, pinned.network
+        confine, root, writable, network = self._confine, self._layout.root, pinned.writable, pinned.network
         return msgspec.structs.replace(place, confine=lambda argv: confine(argv, place.folder, root, writable, network))
 
     def _note_begin(self, wanted: dict[str, Any], files: Attempt, gate: Gate, begun: list[str]) -> None:

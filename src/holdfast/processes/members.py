@@ -61,8 +61,10 @@ def end(signs: Signs, grace_s: float, give_up_s: float | None = None) -> list[in
         if is_late and group is not None:
             group.kill()
         with contextlib.ExitStack() as stack:
-            pidfds = [stack.enter_context(_held(signs, known)) for known in found]
-            alive = [(known, pidfd) for known, pidfd in zip(found, pidfds, strict=True) if pidfd is not None]
+            held = [(known, stack.enter_context(_held(known))) for known in found]
+            alive = [
+                (known, one[0]) for known, one in held if one is not None and _is_still_member(signs, known, one[1])
+            ]
             for known, pidfd in alive:
                 if is_late:
                     _send(pidfd, signal.SIGKILL)
@@ -116,16 +118,9 @@ def wake(stopped: list[Known]) -> None:
 
 
 def _signal_known(known: Known, number: signal.Signals) -> None:
-    try:
-        pidfd = os.pidfd_open(known[0])
-    except OSError:
-        return
-    try:
-        stat = stat_of(known[0])
-        if stat is not None and stat.ticks == known[1]:
-            _send(pidfd, number)
-    finally:
-        os.close(pidfd)
+    with _held(known) as held:
+        if held is not None:
+            _send(held[0], number)
 
 
 def find(signs: Signs) -> list[Known]:
@@ -180,9 +175,14 @@ def _descends(top: int, stat: ProcessStat, seen: Mapping[int, ProcessStat]) -> b
     return False
 
 
+def _is_still_member(signs: Signs, known: Known, stat: ProcessStat) -> bool:
+    pid, group, cgroup = known[0], signs.group(), _in_cgroup(signs)
+    return _is_member(signs, pid, stat, group, cgroup, seen={}) or _has_lock(signs, pid, stat)
+
+
 @contextlib.contextmanager
-def _held(signs: Signs, known: Known) -> Iterator[int | None]:
-    """A pidfd of a process that still is the one that was found, and still a member; None: it is neither."""
+def _held(known: Known) -> Iterator[tuple[int, ProcessStat] | None]:
+    """A pidfd of a process that still is the one that was found, and how it is now; None: it is gone."""
     pid, ticks = known
     try:
         pidfd = os.pidfd_open(pid)
@@ -191,11 +191,7 @@ def _held(signs: Signs, known: Known) -> Iterator[int | None]:
         return
     try:
         stat = stat_of(pid)
-        is_same = stat is not None and not stat.is_dead and stat.ticks == ticks
-        is_member = stat is not None and (
-            _is_member(signs, pid, stat, signs.group(), _in_cgroup(signs), seen={}) or _has_lock(signs, pid, stat)
-        )
-        yield pidfd if is_same and is_member else None
+        yield (pidfd, stat) if stat is not None and not stat.is_dead and stat.ticks == ticks else None
     finally:
         os.close(pidfd)
 

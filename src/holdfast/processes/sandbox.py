@@ -68,16 +68,14 @@ def unconfined(kind: str) -> str:
     return f"NO SANDBOX: agents and gates may do all that this user may, because {why}; {_WAY_OUT}"
 
 
-def missing(kind: str, path: str | None = None, *, tries: bool = False) -> str:
-    """Why such a sandbox cannot be used here, as a sentence with the way out; empty when it can. `path`: for PATH.
-
-    `tries`: whether one can be made is tried, too.
-    """
+def missing(kind: str, *, tries: bool = False) -> str:
+    """Why such a sandbox cannot be used here, as a sentence with the way out; empty when it can. `tries`: whether one
+    can be made is tried, too."""
     if kind not in KINDS:
         return f"There is no sandbox {kind!r}. Nothing was started; use {' or '.join(KINDS)}."
     if kind != bwrap.PROGRAM:
         return ""
-    if shutil.which(bwrap.PROGRAM, path=path) is None:
+    if shutil.which(bwrap.PROGRAM) is None:
         return f"There is no program `{bwrap.PROGRAM}` for the sandbox. Nothing was started; {_WAY_OUT}."
     if tries and (why := bwrap.trouble()):
         return f"There can be no sandbox: {why}. Nothing was started; {_WAY_OUT}."
@@ -232,13 +230,16 @@ def _make_own(repository: git.Repository, own: Path, modules: Sequence[Module]) 
     if os.path.lexists(own / "git" / "HEAD"):
         return
     _make_anew(own / "git")
-    apart = [repository.git_dir / MODULES / module.name for module in modules]
-    inside = (path for path in files_below(repository.git_dir) if not any(map(path.is_relative_to, apart)))
+    _copy_git_dir(repository.git_dir, own / "git", [repository.git_dir / MODULES / module.name for module in modules])
+
+
+def _copy_git_dir(source: Path, target: Path, apart: Sequence[Path]) -> None:
+    inside = (path for path in files_below(source) if not any(map(path.is_relative_to, apart)))
     found = [path for path in inside if path.is_file() and path.suffix != ".lock"]
-    for path in sorted(found, key=lambda path: path.name == "HEAD" and path.parent == repository.git_dir):
-        target = own / "git" / path.relative_to(repository.git_dir)
-        disk.mkdir(target.parent)
-        disk.replace(target, path.read_bytes())
+    for path in sorted(found, key=lambda path: path == source / "HEAD"):
+        copy = target / path.relative_to(source)
+        disk.mkdir(copy.parent)
+        disk.replace(copy, path.read_bytes())
 
 
 def _make_real(folder: Path) -> None:
@@ -263,7 +264,4 @@ def _copy_modules(git_dir: Path, own: Path, modules: Sequence[Module]) -> None:
             continue
         _make_anew(target)
         disk.mkdir(target / "refs")
-        found = [path for path in files_below(source) if path.is_file() and not path.is_relative_to(source / MODULES)]
-        for path in sorted(found, key=lambda path: path == source / "HEAD"):
-            disk.mkdir((target / path.relative_to(source)).parent)
-            disk.replace(target / path.relative_to(source), path.read_bytes())
+        _copy_git_dir(source, target, [source / MODULES])

@@ -46,7 +46,7 @@ from holdfast.snapshots.shadow_parts import Excluded, Stamp, file_stamp, is_belo
 from holdfast.snapshots.store import Store, clear, keep, make_git_dir, reads_files
 from holdfast.snapshots.submodule_state import MODULES, Submodules, is_empty, unborn_links
 from holdfast.storage.files import disk
-from holdfast.storage.journal.lock import flock_within
+from holdfast.storage.journal.lock import flocked
 
 LOCK_WAIT_S_MAX = 60.0
 LOCK_POLL_S = 0.01
@@ -179,17 +179,14 @@ class Shadow:
     def locked(self) -> Iterator[None]:
         """Waits until no other thread or process, and no git process of a killed one, works here."""
         path = self._private / "lock"
-        with self._mutex:
-            fd = disk.open_lock_file(path)
+        refusal = Locked(path=path, holder="another snapshot of this worktree, or its git process")
+        with self._mutex, flocked(path, LOCK_WAIT_S_MAX, LOCK_POLL_S, refusal) as fd:
             try:
-                if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
-                    raise Locked(path=path, holder="another snapshot of this worktree, or its git process")
                 self._lock_fd, self._holder = fd, threading.get_ident()
                 self._sweep()
                 yield
             finally:
                 self._lock_fd, self._holder = -1, -1
-                disk.close_lock_file(fd, path)
 
     # -- the private index --------------------------------------------------------------------------------------------
 

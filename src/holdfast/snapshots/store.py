@@ -63,11 +63,10 @@ class Store:
         """Makes what is missing, and records where the user's repository is now."""
         for folder in (self.objects / "info", self.objects / "pack", self.path / "refs", self.work):
             disk.mkdir(folder)
-        name = self.repository.hash_name
-        extension = "" if name == "sha1" else f"[extensions]\n\tobjectFormat = {name}\n"
-        config = f"[core]\n\trepositoryFormatVersion = {int(bool(extension))}\n\tbare = true\n{extension}"
         # Git never collects by itself: an object without a ref may belong to a running operation.
-        config += "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        config = (
+            core_settings(self.repository.hash_name, is_bare=True) + "[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
+        )
         keep(self.path / "HEAD", b"ref: refs/heads/none\n")
         keep(self.path / "config", config.encode())
         places = (self._as_alternate(store) for store in self.repository.stores)
@@ -309,15 +308,20 @@ def reads_files(args: Sequence[str]) -> bool:
     return args[0] not in _OBJECTS_ONLY and (args[0] != "ls-files" or bool(_READING_OPTIONS & set(args)))
 
 
+def core_settings(hash_name: str, *, is_bare: bool) -> str:
+    """The settings that every git dir needs."""
+    extension = "" if hash_name == "sha1" else f"[extensions]\n\tobjectFormat = {hash_name}\n"
+    bare = "true" if is_bare else "false"
+    return f"[core]\n\trepositoryFormatVersion = {int(bool(extension))}\n\tbare = {bare}\n{extension}"
+
+
 def make_git_dir(folder: Path, hash_name: str, exclude: Path | None = None) -> None:
     """Makes a git dir of our own, or what is missing of it, that converts nothing: what it stores is what is on disk.
     `exclude`: a file of ignore rules to copy."""
     for name in ("refs", "objects", "info"):
         disk.mkdir(folder / name)
-    version, name = (0, "") if hash_name == "sha1" else (1, hash_name)
-    extension = f"[extensions]\n\tobjectFormat = {name}\n" if name else ""
     keep(folder / "HEAD", b"ref: refs/heads/none\n")
-    keep(folder / "config", f"[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}".encode())
+    keep(folder / "config", core_settings(hash_name, is_bare=False).encode())
     keep(folder / "info" / "attributes", _ATTRIBUTES)
     if exclude is not None:
         keep(folder / "info" / "exclude", exclude.read_bytes() if exclude.is_file() else b"")

@@ -25,7 +25,7 @@ from holdfast.errors import GitFailed, GitFault, SubmoduleMissing
 from holdfast.git import command as git
 from holdfast.git.tree_diff import GITLINK
 from holdfast.snapshots.snapshots import files_below
-from holdfast.snapshots.store import Store, quoted
+from holdfast.snapshots.store import Store, core_settings, quoted
 from holdfast.snapshots.submodule_state import (
     MODULES,
     Module,
@@ -225,10 +225,8 @@ def _save_commits(git_dir: Path, target: Path) -> None:
             disk.mkdir(copy.parent)
             disk.replace(copy, plain.pieces(path, git_dir))
     # Its own settings name a worktree that is removed, and whatever else the agent put there.
-    is_longer = len(head_of(git_dir)) > 40
-    extension = "[extensions]\n\tobjectFormat = sha256\n" if is_longer else ""
-    config = f"[core]\n\trepositoryFormatVersion = {int(is_longer)}\n\tbare = true\n{extension}"
-    disk.replace(target / "config", config.encode())
+    hash_name = "sha256" if len(head_of(git_dir)) > 40 else "sha1"
+    disk.replace(target / "config", core_settings(hash_name, is_bare=True).encode())
 
 
 def has_objects(git_dir: Path) -> bool:
@@ -355,10 +353,8 @@ def _config(store: Path, path: Path) -> bytes:
     def ask(*args: str) -> git.GitResult:
         return git.run(*args, cwd=store, env=trusted(store), codes=(0, 1))
 
-    hash_name = ask("rev-parse", "--show-object-format").line
-    extension = "" if hash_name == "sha1" else f"[extensions]\n\tobjectFormat = {hash_name}\n"
-    core = f"[core]\n\trepositoryFormatVersion = {int(bool(extension))}\n\tbare = false\n"
-    text = f"{core}\tworktree = {_value(str(path))}\n{extension}"
+    text = core_settings(ask("rev-parse", "--show-object-format").line, is_bare=False)
+    text += f"[core]\n\tworktree = {_value(str(path))}\n"
     for entry in ask(
         "config", "-z", "--local", "--get-regexp", r"^(submodule|remote)\..*\.(url|active|fetch)$"
     ).fields():

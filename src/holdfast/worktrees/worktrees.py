@@ -34,7 +34,7 @@ from holdfast.snapshots.snapshots import WorktreeSnapshots, files_below
 from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import MODULES, record, recorded
 from holdfast.storage.files import disk
-from holdfast.storage.journal.lock import flock_within
+from holdfast.storage.journal.lock import flocked
 from holdfast.worktrees import submodules
 from holdfast.worktrees.content import UnneededTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.worktrees.submodules import INIT, KEEP
@@ -387,14 +387,9 @@ class Worktrees:
         """Waits until no other process, and no git process of a killed orchestrator, works on the worktrees."""
         disk.mkdir(self._layout.worktrees)
         path = self._layout.worktrees / ".lock"
-        fd = disk.open_lock_file(path)
-        try:
-            if not flock_within(fd, LOCK_WAIT_S_MAX, LOCK_POLL_S):
-                raise Locked(path=path, holder="a git process that makes a worktree")
-            self._lock_fd = fd
+        refusal = Locked(path=path, holder="a git process that makes a worktree")
+        with flocked(path, LOCK_WAIT_S_MAX, LOCK_POLL_S, refusal) as self._lock_fd:
             try:
                 yield
             finally:
                 self._lock_fd = -1
-        finally:
-            disk.close_lock_file(fd, path)

@@ -123,7 +123,7 @@ def test_the_prompt_is_in_a_file_and_never_a_command() -> None:
     for agent in (Aider(), Mini()):
         launch = agent.launch(work)
         assert "openai/m-1" in launch.argv and "{files}/prompt.md" in launch.argv and "/exit" not in launch.argv
-        assert launch.files["prompt.md"].strip() == "/exit" and not agent.resumes and not launch.stdin
+        assert launch.files["prompt.md"].strip() == "/exit" and not agent.can.resume and not launch.stdin
     assert not Aider().launch(work).files["prompt.md"].startswith(("/", "!"))
     compile(Mini().launch(work).files["holdfast_mini.py"], "holdfast_mini.py", "exec")
 

@@ -216,7 +216,7 @@ def test_the_command_lines_of_both_are_as_documented() -> None:
     )
     for agent in (Gemini(servers), Opencode(servers)):
         launch = agent.launch(work)
-        assert launch.stdin == "Please." and "s-1" in launch.argv and "m-1" in launch.argv and agent.resumes
+        assert launch.stdin == "Please." and "s-1" in launch.argv and "m-1" in launch.argv and agent.can.resume
     launch = Opencode(servers).launch(work)
     given = msgspec.json.decode(launch.files["opencode.json"])
     assert given["mcp"]["docs"] == {"type": "local", "command": ["docs-server", "-q"], "environment": {"T": "${T}"}}

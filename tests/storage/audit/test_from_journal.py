@@ -19,10 +19,10 @@ from holdfast.storage.audit import seals
 from holdfast.storage.audit.from_journal import RUN_ENDED, fact_of, ref_of
 from holdfast.storage.audit.key import AuditKey, load_key
 from holdfast.storage.audit.verify import AuditRecord as AuditRecord
-from holdfast.storage.audit.verify import read
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
 from holdfast.wiring import owned
+from kit.audit import read
 from kit.program import begin, holdfast, type_in
 from kit.project import add, layout
 from kit.waiting import wait_for

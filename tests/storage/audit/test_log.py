@@ -19,7 +19,7 @@ from holdfast.storage.audit.days import day_files
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from kit.audit import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, found, lines_of
+from kit.audit import D1, D2, D3, DAY_S, KEY, NOON, Clock, events, fill, found, lines_of, read
 from kit.disks import Struck, each_disk, each_fault, examples, record, scratch, striking
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_somebody_added_draws_no_record_and_is_named(tmp_path: Path,
     assert (tmp_path / name).read_bytes() == content
     assert found(tmp_path) == found(tmp_path, None) == [(name, 0, "added")]
     with pytest.raises(errors.AuditCorrupt, match="added"):
-        list(verify.read(tmp_path, KEY))
+        list(read(tmp_path, KEY))
 
 
 @pytest.mark.parametrize("now", [1e20, -1e20, float("nan"), float("inf"), -float("inf"), 253402300800.0, -1.0])
@@ -181,8 +181,8 @@ def test_any_json_comes_back_from_the_log(details: list[dict[str, object]]) -> N
     with scratch() as folder:
         with audit.AuditLog(folder, KEY) as log:
             wrote = [log.append("e\n\0\"'", "ü", each) for each in details]
-        assert list(verify.read(folder, KEY)) == wrote and [each.details for each in wrote] == details
-        assert list(verify.read(folder, None)) == wrote
+        assert list(read(folder, KEY)) == wrote and [each.details for each in wrote] == details
+        assert list(read(folder, None)) == wrote
 
 
 def test_a_file_in_the_place_of_a_folder_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.audit.verify import AuditFinding
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
-from kit.audit import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, lines_of
+from kit.audit import D1, D2, D3, D4, DAY_S, KEY, NOON, Clock, fill, found, lines_of, read
 from kit.disks import each_disk, record, scratch
 
 # -- tier 3: every byte -----------------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ def damaged(content: bytes) -> Iterator[tuple[int, bool, bytes]]:
 def test_a_cut_or_flip_of_any_byte_of_the_log_never_gives_a_wrong_record(name: str) -> None:
     with scratch() as folder:
         fill(folder, 2, 2)
-        whole = list(verify.read(folder, KEY))
+        whole = list(read(folder, KEY))
         content = (folder / name).read_bytes()
         ends = {at for at in range(len(content) + 1) if at == 0 or content[at - 1 : at] == b"\n"}
         for at, cut, wrong in damaged(content):
@@ -39,7 +39,7 @@ def test_a_cut_or_flip_of_any_byte_of_the_log_never_gives_a_wrong_record(name: s
             report, kept = seals.verify(folder, KEY), []
             with_error = True
             try:
-                kept.extend(verify.read(folder, KEY))
+                kept.extend(read(folder, KEY))
                 with_error = False
             except errors.AuditCorrupt:
                 pass
@@ -168,7 +168,7 @@ def test_tampering_is_named_with_and_without_a_seal(tmp_path: Path, how: str, se
     tamper(tmp_path)
     assert expected in found(tmp_path)
     with pytest.raises(errors.AuditCorrupt):
-        list(verify.read(tmp_path, KEY))
+        list(read(tmp_path, KEY))
     with pytest.raises(errors.AuditCorrupt):
         seals.seal(tmp_path, KEY)
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import io
-import itertools
 import json
 import os
 import random
@@ -10,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -281,20 +278,6 @@ def test_a_blob_changed_in_place_while_it_is_served_never_comes_to_its_end(tmp_p
             for chunk in stream:
                 served += chunk
         assert data.startswith(served) and len(served) < len(data)
-
-
-def test_a_value_that_is_no_bytes_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    blobs = Blobs(tmp_path / "cas")
-    wrong: list[Callable[[Any], object]] = [
-        blobs.put,
-        lambda bad: blobs.put_many([bad]),
-        lambda bad: blobs.put(b"x", metadata=bad or ["a"]),
-    ]
-    for bad, put in itertools.product((None, "x", 5, io.StringIO("x")), wrong):
-        with pytest.raises(errors.InputError, match=r"blob.*Nothing was changed"):
-            put(bad)
-    assert blobs.put(bytearray(b"abc")) == sha(b"abc")
-    assert list(blobs.digests()) == [sha(b"abc")] and not list(tmp_path.rglob("*.tmp"))
 
 
 def test_a_store_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:

@@ -37,10 +37,6 @@ _USAGE_LIMIT = re.compile(
 )
 
 
-def is_usage_limit(message: str) -> bool:
-    return _USAGE_LIMIT.match(message) is not None
-
-
 # What it keeps beside the conversations, and does not need.
 _FORGOTTEN = (
     "todos", "tasks", "shell-snapshots", "session-env", "sessions", "file-history", "paste-cache", "debug", "statsig",
@@ -261,7 +257,7 @@ class ClaudeStream:
             yield events.RateLimited(self._reset or resets.until(message, wall()), message)
         elif self._error == "overloaded" or status >= 500:
             yield from self._finish(events.Finished(False, message, events.UNREACHABLE))
-        elif _API_ERROR.match(message) or is_usage_limit(message):
+        elif _API_ERROR.match(message) or _USAGE_LIMIT.match(message):
             # The rest of the text is from the server, not from the model.
             yield from self._finish(Claude.trouble(message, status=status))
         else:

@@ -16,7 +16,6 @@ from holdfast.ports import Work
 class _Plain:
     """The defaults of an agent that is only a command."""
 
-    resumes = False
     can = Can()
     permission = None
     install = sign_in = ""
@@ -68,7 +67,6 @@ class Declared(_Plain):
         reports_tokens = not {"spent.tokens_in", "spent.tokens_out"}.isdisjoint(declared.events)
         cost = "reported" if "spent.usd" in declared.events else "estimated" if reports_tokens else ""
         self.can = Can(resume=bool(declared.resume), cost=cost)
-        self.resumes = self.can.resume
 
     def find(self) -> str | None:
         return shutil.which(self._declared.command[0]) if self._declared.command else None
@@ -106,7 +104,6 @@ class Scripted(_Plain):
 
     name = "scripted"
     # It needs no history: it begins behind the turns that were completed.
-    resumes = True
     can = Can(resume=True, cost="reported")
 
     def find(self) -> str | None:

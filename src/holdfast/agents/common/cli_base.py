@@ -81,10 +81,6 @@ class Cli(ABC):
         return any(self.environ.get(name) for name in names)
 
     @property
-    def resumes(self) -> bool:
-        return self.can.resume
-
-    @property
     def references(self) -> tuple[str, ...]:
         """The variables that the MCP servers' settings refer to."""
         return tuple(dict.fromkeys(name for each in self.servers for name in each.references))

@@ -58,7 +58,7 @@ def _is_day(name: str) -> bool:
 
 def day_file(day: str) -> str:
     """The name of a day's file, given as a date or as the name itself."""
-    name = day.removesuffix(".jsonl") + ".jsonl" if isinstance(day, str) else ""
+    name = day.removesuffix(".jsonl") + ".jsonl"
     if not _is_day(name):
         raise InvalidName(what="The day", name=day, rule="a date such as 2026-11-15 is needed")
     return name

@@ -21,31 +21,30 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from holdfast import identity
 from holdfast.clock import wall
 from holdfast.domain.entries import AuditNoted
-from holdfast.errors import DiskError, HoldfastError, InputError
+from holdfast.errors import DiskError, HoldfastError
 from holdfast.layout import Layout
 from holdfast.storage.audit import seals
 from holdfast.storage.audit.days import day_files, moment, name_of
 from holdfast.storage.audit.key import AuditKey, load_key
 from holdfast.storage.audit.log import AuditLog
 from holdfast.storage.audit.notes import WAY_BACK, content, cut, holds, noted_in
-from holdfast.storage.audit.verify import AuditRecord, in_order, parse
-from holdfast.storage.files import disk
+from holdfast.storage.audit.verify import AuditRecord, last_first, parse
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.reader import Chain, find
 from holdfast.storage.journal.writer import RUN_STARTED, Position
 
 RUN_ENDED = "run_ended"
-_WITHOUT_RUN = ("gc", "repair")
+Work = Literal["gc", "repair"]
 # Events that say nothing but that a run or a server began or ended.
 _ROUTINE = {RUN_STARTED, RUN_ENDED, "server_started"}
-_AFTER_THE_END = {RUN_ENDED, *(f"{work}_{when}" for work in _WITHOUT_RUN for when in ("begun", "done"))}
+_AFTER_THE_END = {RUN_ENDED, *(f"{work}_{when}" for work in get_args(Work) for when in ("begun", "done"))}
 _WORDS_MAX = 400
 
 Say = Callable[[str], None]
@@ -216,12 +215,9 @@ class Auditor:
 
     def _is_on_record(self, noted: AuditNoted | None) -> bool:
         """Whether a later record of the log says that this record was lost."""
-        texts = (content(self._layout.audit / name) for name in day_files(self._layout.audit))
-        records = (parse(line, self._key) for text in texts for line in text.splitlines())
-        noted_before = (
-            each.details.get("noted") for each in records if each is not None and each.event == "records_missing"
-        )
-        return msgspec.to_builtins(noted) in noted_before
+        records = (record for _, record in last_first(self._layout.audit, self._key))
+        before = (record.details.get("noted") for record in records if record.event == "records_missing")
+        return msgspec.to_builtins(noted) in before
 
     def settle(self) -> None:
         """Records the end of the last run, for an owner of the data root without a run of its own."""
@@ -276,11 +272,9 @@ class Auditor:
 
 @contextlib.contextmanager
 def without_run(
-    layout: Layout, work: str, say: Say, clock: Clock = wall, key_path: Path | None = None
+    layout: Layout, work: Work, say: Say, clock: Clock = wall, key_path: Path | None = None
 ) -> Iterator[dict[str, Any]]:
     """Wraps a person's command that owns the data root and begins no run. The facts that it adds are recorded."""
-    if work not in _WITHOUT_RUN:
-        raise InputError(detail=f"there is no work {work!r} to put on record")
     auditor, facts = Auditor(layout, say, clock, key_path=key_path), dict[str, Any]()
     auditor.open(noted=noted_in(layout))
     auditor.settle()
@@ -329,25 +323,17 @@ def has_news(layout: Layout) -> bool:
 
 def named_entries(layout: Layout) -> set[str]:
     """The hashes of all journal entries that have a record."""
-    found = set()
-    for name in day_files(layout.audit):
-        records = (parse(line, None) for line in content(layout.audit / name).splitlines())
-        found |= {ref.entry_hash for each in records if each is not None and (ref := ref_of(each)) is not None}
-    return found
+    refs = (ref_of(record) for _, record in last_first(layout.audit, None))
+    return {ref.entry_hash for ref in refs if ref is not None}
 
 
 def last_audited(
     layout: Layout, key: AuditKey | None, is_known: Callable[[Ref], bool] = lambda ref: True
 ) -> AuditRecord | None:
     """The last record that names a known journal entry."""
-    for name in reversed(in_order(layout.audit, key)):
-        path = layout.audit / name
-        with disk.reading(path):
-            lines = path.read_bytes().splitlines()
-        for line in reversed(lines):
-            record = parse(line, key)
-            if record is not None and (ref := ref_of(record)) is not None and is_known(ref):
-                return record
+    for _, record in last_first(layout.audit, key):
+        if (ref := ref_of(record)) is not None and is_known(ref):
+            return record
     return None
 
 

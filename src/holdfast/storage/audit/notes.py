@@ -17,7 +17,7 @@ from holdfast.errors import DiskError, FileMissing
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
 from holdfast.storage.audit import seals
-from holdfast.storage.audit.verify import in_order, parse
+from holdfast.storage.audit.verify import last_first
 from holdfast.storage.files import disk
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal import entry as journalled
@@ -29,13 +29,10 @@ WAY_BACK = "Put it back from a backup or, where it is lost, type `holdfast resol
 def noted_now(layout: Layout) -> AuditNoted | None:
     """The log's end and its newest seal on disk; None where there is no record, or none can be read."""
     try:
-        for name in reversed(in_order(layout.audit, None)):
-            lines = content(layout.audit / name).splitlines()
-            record = next((found for line in reversed(lines) if (found := parse(line, None)) is not None), None)
-            if record is not None:
-                seal = (seals.seal_files(layout.audit) or [""])[-1]
-                digest = sha256(content(layout.seals / seal)).hexdigest() if seal else ""
-                return AuditNoted(name, record.seq, record.hmac, seal, digest)
+        for name, record in last_first(layout.audit, None):
+            seal = (seals.seal_files(layout.audit) or [""])[-1]
+            digest = sha256(content(layout.seals / seal)).hexdigest() if seal else ""
+            return AuditNoted(name, record.seq, record.hmac, seal, digest)
     except DiskError:
         # The writer of the log reports what is wrong.
         return None

@@ -22,6 +22,7 @@ import msgspec
 from holdfast.errors import AuditCorrupt
 from holdfast.storage.audit.days import day_files, misnamed_files
 from holdfast.storage.audit.key import AuditKey, signature
+from holdfast.storage.files import disk
 
 LINE_BYTES_MAX = 1 << 20
 FINDINGS_MAX = 1000
@@ -324,13 +325,11 @@ def _is_json_object(line: bytes) -> bool:
         return False
 
 
-def read(folder: Path, key: AuditKey | None) -> Iterator[AuditRecord]:
-    """Every record of every day, in order. Raises AuditCorrupt at the first thing that a crash cannot explain."""
-    walk = Walk(folder, key)
-    for name in walk.names:
-        for _, record in walk.day(name):
-            walk.findings.require_none(folder)
-            yield record
-    walk.finish()
-    walk.note_strays()
-    walk.findings.require_none(folder)
+def last_first(folder: Path, key: AuditKey | None) -> Iterator[tuple[str, AuditRecord]]:
+    """Every record with its day's file, the last one first. Lines that are no record are passed over."""
+    for name in reversed(in_order(folder, key)):
+        with disk.reading(folder / name):
+            lines = (folder / name).read_bytes().splitlines()
+        for line in reversed(lines):
+            if (record := parse(line, key)) is not None:
+                yield name, record

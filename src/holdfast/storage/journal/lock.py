@@ -13,13 +13,14 @@ because the lock is on the inode and a renamed file would be another lock.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -30,7 +31,7 @@ import msgspec
 
 from holdfast import identity
 from holdfast.clock import monotonic, wall
-from holdfast.errors import DiskError, Locked, TakeOverFailed, TakeOverRefused
+from holdfast.errors import DiskError, HoldfastError, Locked, TakeOverFailed, TakeOverRefused
 from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.journal.entry import Ref
@@ -68,17 +69,22 @@ def _sum(journal: Ref) -> str:
     return sha256(msgspec.json.encode(journal)).hexdigest()
 
 
-def flock_within(fd: int, seconds: float, poll_s: float) -> bool:
-    """Takes the flock of an open file; False if others have it for so long."""
-    deadline = monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if monotonic() > deadline:
-                return False
-            time.sleep(poll_s)
+@contextlib.contextmanager
+def flocked(path: Path, seconds: float, poll_s: float, refusal: HoldfastError) -> Iterator[int]:
+    """Holds the flock of a file, and yields its descriptor. Raises `refusal` where others have it for so long."""
+    fd, deadline = disk.open_lock_file(path), monotonic() + seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if monotonic() > deadline:
+                    raise refusal from None
+                time.sleep(poll_s)
+        yield fd
+    finally:
+        disk.close_lock_file(fd, path)
 
 
 class DataLock:

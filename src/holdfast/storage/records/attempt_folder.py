@@ -136,16 +136,18 @@ def is_lock_of(files: Attempt, running: Running) -> bool:
 
 def last_start(files: Attempt) -> int:
     """The number of the newest start; 0 where there was none."""
+    return max(_starts(files), default=0)
+
+
+def _starts(files: Attempt) -> list[int]:
     numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
-    return max((int(number) for number in numbers if number.isdigit()), default=0)
+    return sorted(int(number) for number in numbers if number.isdigit())
 
 
 def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
     """Files in the way of a start that belong to none that the journal has: of a later one, or of another one with its
     number. If the first start of an attempt is affected, the whole folder is."""
-    numbers = (path.name.removeprefix("start-") for path in files.root.glob("start-*"))
-    later = [int(number) for number in numbers if number.isdigit() and int(number) >= start]
-    taken = ((files.start(number), read_start(files, number)) for number in sorted(later))
+    taken = ((files.start(number), read_start(files, number)) for number in _starts(files) if number >= start)
     told = ((files.exit, last_exit(files)), (files.process, read_process(files)))
     found = [path for path, each in taken if each is not None and each.intent != intent]
     found += [path for path, each in told if each is not None and each.start >= start and each.intent != intent]

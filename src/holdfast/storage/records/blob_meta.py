@@ -24,8 +24,6 @@ _decoder = msgspec.json.Decoder(Meta)
 
 
 def describe(size: int, content_type: str, metadata: Mapping[str, str] | None) -> Meta:
-    if not isinstance(metadata, Mapping | None):
-        raise errors.InputError(detail=f"a blob's metadata must be a mapping, and this is {type(metadata).__name__}")
     fields = {"size": size, "content_type": content_type, "created": wall(), "metadata": dict(metadata or {})}
     try:
         meta = msgspec.convert(fields, Meta)

@@ -60,7 +60,6 @@ class Blobs:
 
     def put(self, data: bytes, *, content_type: str = UNKNOWN_TYPE, metadata: Mapping[str, str] | None = None) -> str:
         """Stores `data` and returns its digest."""
-        data = _as_bytes(data)
         blob = self._path(hashlib.sha256(data).hexdigest())
         meta = blob_meta.describe(len(data), content_type, metadata)
         with self._acknowledging():
@@ -79,7 +78,7 @@ class Blobs:
         digests: list[str] = []
         while batch := list(itertools.islice(rest, _BATCH_MAX)):
             blobs = [item if isinstance(item, NewBlob) else NewBlob(item) for item in batch]
-            digests += self._put_batch([blob._replace(data=_as_bytes(blob.data)) for blob in blobs])
+            digests += self._put_batch(blobs)
         return digests
 
     def _put_batch(self, items: list[NewBlob]) -> list[str]:
@@ -242,12 +241,6 @@ def _serve(file: BufferedReader, blob: Path) -> Iterator[bytes]:
     _expect(blob, hasher.hexdigest())
     if held:
         yield held
-
-
-def _as_bytes(data: bytes) -> bytes:
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise errors.InputError(detail=f"a blob is made of bytes, and this is {type(data).__name__}")
-    return bytes(data)
 
 
 def _names(folder: Path) -> list[str]:
