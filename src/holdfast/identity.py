@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import pwd
+import signal
 from pathlib import Path
 
 import msgspec
@@ -97,6 +98,13 @@ def has_open(pid: int, file: os.stat_result, *, flocked: bool = False) -> bool |
                 if not flocked or any(b"FLOCK" in line and b"WRITE" in line for line in facts.splitlines()):
                     return True
     return False
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backlog.scan_cache import RememberingScanner
+from holdfast.backlog.scan_cache import recall, scan_remembering
 from holdfast.backlog.scanner import Scanner
 
 
@@ -26,8 +26,7 @@ def test_a_remembered_backlog_reads_as_a_fresh_one(tmp_path: Path) -> None:
 
     def same(change: Callable[[], object]) -> None:
         change()
-        again = RememberingScanner(folder, memory)
-        assert again.scan() == Scanner(folder).scan()
+        assert scan_remembering(folder, memory) == Scanner(folder).scan()
 
     write(
         folder,
@@ -39,7 +38,7 @@ def test_a_remembered_backlog_reads_as_a_fresh_one(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("holdfast.backlog.scanner._RACY_NS", -10_000_000_000)
         same(lambda: None)
-        assert len(RememberingScanner(folder, memory)._seen) == 80
+        assert len(recall(folder, memory)) == 80
         same(lambda: write(folder, t1="goal: other\n", t2="goal: ["))
         same(lambda: (folder / "open/t3.yaml").rename(folder / "closed/t3.yaml"))
         same((folder / "open/t4.yaml").unlink)
@@ -47,5 +46,5 @@ def test_a_remembered_backlog_reads_as_a_fresh_one(tmp_path: Path) -> None:
         same(lambda: memory.write_bytes(memory.read_bytes()[:-1]))
         other_rules = memory.read_bytes().replace(b"budget_usd", b"budget_eur", 1)
         memory.write_bytes(other_rules)
-        assert RememberingScanner(folder, memory)._seen == {}
+        assert recall(folder, memory) == {}
         same(lambda: None)

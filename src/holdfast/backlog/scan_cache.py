@@ -41,20 +41,15 @@ class _Memory(msgspec.Struct, frozen=True):
 _encode = msgspec.json.Encoder().encode
 
 
-class RememberingScanner(Scanner):
-    def __init__(self, folder: Path, memory: Path) -> None:
-        super().__init__(folder)
-        self._memory = memory
-        self._seen = recall(folder, memory)
-
-    def scan(self) -> Scan:
-        recalled = dict(self._seen)
-        scan = super().scan()
-        sure = self.sure()
-        unknown = sum(recalled.get(name) is not seen for name, seen in sure.items())
-        if unknown and len(sure) <= unknown * FILES_PER_PARSE:
-            keep(self._memory, sure)
-        return scan
+def scan_remembering(folder: Path, memory: Path) -> Scan:
+    """Scans the backlog for a read-only command, and keeps what was new in it."""
+    scanner, recalled = Scanner(folder), recall(folder, memory)
+    scanner.remember(recalled)
+    scan, sure = scanner.scan(), scanner.sure()
+    unknown = sum(recalled.get(name) is not seen for name, seen in sure.items())
+    if unknown and len(sure) <= unknown * FILES_PER_PARSE:
+        keep(memory, sure)
+    return scan
 
 
 def recall(folder: Path, memory: Path) -> dict[str, ScannedFile]:

@@ -78,7 +78,7 @@ def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repair
     quarantined = [str(set_aside(layout.quarantine, each.path, each.flaw)) for each in damaged]
     rebuilt = []
     if reading.chain.end is not None:
-        files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
+        files = checkpoint.Files.of(layout)
         checkpoint.write(reading.chain, files, reading.chain.end, reading.state, reading.pairing)
         rebuilt = [str(path) for path in (files.tasks, files.uncommitted, files.idempotency)]
     drifts = drift_of(reading.state.tasks, backlog.scan())

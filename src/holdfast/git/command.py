@@ -13,7 +13,6 @@ import functools
 import itertools
 import os
 import re
-import signal
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import IO
 import msgspec
 
 from holdfast.errors import GitFailed, GitFault, GitSyncFailed, GitUnusable, NotAWorktree, SandboxFailed
+from holdfast.identity import signal_name
 from holdfast.storage.files.disk import in_memory
 
 # Wraps a command line that runs in a folder, so that it runs in a sandbox.
@@ -180,7 +180,7 @@ def _failure(args: Sequence[str], cwd: Path, code: int, stderr: str, sandbox: st
         code = 128 - code
     facts = {"command": " ".join(args), "path": cwd, "code": code, "stderr": stderr}
     if code < 0:
-        return GitFault(**facts, reason=f"it was ended by {_signal_name(-code)}")
+        return GitFault(**facts, reason=f"it was ended by {signal_name(-code)}")
     if found := re.search(_SYNC_FAILED, stderr, re.MULTILINE):
         raise GitSyncFailed(**facts, operation="sync", reason=found[0])
     if found := re.search(_FAULT, stderr, re.MULTILINE):
@@ -194,13 +194,6 @@ def _free_space(folder: Path) -> str:
     except OSError as error:
         return f"{folder} cannot be looked at: {error.strerror}"
     return f"{found.f_bavail * found.f_frsize // 1_000_000} MB and {found.f_favail} inodes are free there"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 @functools.cache

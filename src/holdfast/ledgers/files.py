@@ -40,7 +40,7 @@ from holdfast.errors import (
 from holdfast.layout import Layout
 from holdfast.ledgers.leases import Leases
 from holdfast.ledgers.observers import Observers
-from holdfast.ledgers.reader import FileLedgerReader, checkpoint_files
+from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.ports import Observer
 from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.checkpoint import F
@@ -76,7 +76,7 @@ class FileLedger:
         self._unheard: list[Entry] = []
         self.on_append: Callable[[float, int], None] = lambda seconds, count: None
         self.on_unsaved: Callable[[DiskError], None] = lambda error: None
-        fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State)
+        fold, self.found = checkpoint.recover(Chain(layout.wal), checkpoint.Files.of(layout), State)
         self._state, self._pairing = fold, self.found.pairing
         self._unsaved = self.found.entries_read
         previous = self.found.end.ref if self.found.end else None
@@ -326,7 +326,7 @@ class FileLedger:
         """Writes the checkpoint for the journal's end, so that the next run reads only what comes behind it."""
         with self._mutex:
             self.expect_owned()
-            chain, files = Chain(self.layout.wal), checkpoint_files(self.layout)
+            chain, files = Chain(self.layout.wal), checkpoint.Files.of(self.layout)
             checkpoint.write(chain, files, self._journal.position(), self._state, self._pairing)
             self._unsaved, self._save_at = 0, CHECKPOINT_EVERY
 

@@ -18,13 +18,9 @@ from holdfast.storage.journal.writer import Position, epoch_of
 _ENDS_MAX = 16
 
 
-def checkpoint_files(layout: Layout) -> Files:
-    return Files(layout.tasks, layout.uncommitted, layout.idempotency)
-
-
 def read_state(layout: Layout) -> tuple[State, Recovered]:
     """The state as it is on disk, for read-only commands."""
-    return checkpoint.recover(Chain(layout.wal), checkpoint_files(layout), State, settle=False)
+    return checkpoint.recover(Chain(layout.wal), Files.of(layout), State, settle=False)
 
 
 class FileLedgerReader:
@@ -65,7 +61,7 @@ class FileLedgerReader:
         return next((entry for found_run, entry in found if (found_run, entry.seq) == (run, seq)), None)
 
     def fold(self, new_fold: Callable[[], F], after: Cursor) -> F:
-        chain, files = Chain(self.wal), checkpoint_files(self._layout)
+        chain, files = Chain(self.wal), Files.of(self._layout)
         stands = checkpoint.position_of(files)
         if stands is not None and (epoch_of(stands.ref.run), stands.ref.seq) <= after:
             return checkpoint.recover(chain, files, new_fold, settle=False)[0]

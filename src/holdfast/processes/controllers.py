@@ -107,13 +107,13 @@ def is_open(path: Path) -> bool:
 def hand_on(group: Path) -> None:
     """Lets groups below a group of version 2 have limits. The kernel refuses that while processes are in it, but for
     the topmost."""
-    if {MEMORY, PIDS} <= _words(group / "cgroup.controllers") and not hands_on(group):
+    if {MEMORY, PIDS} <= set(_text(group / "cgroup.controllers").split()) and not hands_on(group):
         with contextlib.suppress(DiskError):
             disk.write_kernel_file(group / "cgroup.subtree_control", b"+memory +pids +cpu")
 
 
 def hands_on(group: Path) -> bool:
-    return {MEMORY, PIDS} <= _words(group / "cgroup.subtree_control")
+    return {MEMORY, PIDS} <= set(_text(group / "cgroup.subtree_control").split())
 
 
 def above(own: Path) -> Path | None:
@@ -155,11 +155,8 @@ def reached(folders: Iterable[Path]) -> dict[str, int]:
 
 
 def _counted(path: Path, word: str) -> int:
-    try:
-        lines = (line.split() for line in path.read_text().splitlines())
-        return next((int(line[1]) for line in lines if line[0] == word), 0)
-    except (OSError, ValueError, IndexError):
-        return 0
+    lines = (line.split() for line in _text(path).splitlines())
+    return next((int(line[1]) for line in lines if line[:1] == [word] and line[1:2] and line[1].isdigit()), 0)
 
 
 def machine_memory() -> int:
@@ -173,14 +170,12 @@ def machine_memory() -> int:
 
 
 def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return 0
+    found = _text(path).strip()
+    return int(found) if found.isdigit() else 0
 
 
-def _words(path: Path) -> set[str]:
+def _text(path: Path) -> str:
     try:
-        return set(path.read_text().split())
+        return path.read_text()
     except OSError:
-        return set()
+        return ""

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from holdfast.app import App, View
-from holdfast.backlog.scan_cache import RememberingScanner
+from holdfast.backlog.scan_cache import scan_remembering
 from holdfast.backlog.scanner import FoundFile, Scan
 from holdfast.clock import wall
 from holdfast.domain.definition import Definition
@@ -81,7 +81,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 def read_overview(app: App) -> Overview:
     view = app.look()
-    scan = RememberingScanner(view.layout.backlog, view.layout.definitions).scan()
+    scan = scan_remembering(view.layout.backlog, view.layout.definitions)
     files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     problems = [*scan.problems, *_absent(view, scan)]
     rows = _rows(view.state.tasks, files, scan.problems)

@@ -6,10 +6,9 @@ import shlex
 from collections import deque
 from collections.abc import Sequence
 
-import msgspec
-
 from holdfast.agents.common.cli_base import broke_off
 from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, ToolEnded, ToolStarted
+from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.records.redact import without_secrets
 
 OUTPUT_LINES_MAX, LINE_BYTES_MAX, _SECRET_BYTES_MAX = 100, 16 << 10, 4096
@@ -20,16 +19,11 @@ TEMPORARY = 75
 class OwnEvents:
     """JSON lines of `domain/agent_events`, as `holdfast.agents.adapters.script` writes them."""
 
-    def __init__(self) -> None:
-        self._decoder = msgspec.json.Decoder(AgentEvent)
-        self._is_finished = False
+    _is_finished = False
 
     def read(self, line: bytes) -> Sequence[AgentEvent]:
-        if not line.startswith(b"{"):
-            return ()
-        try:
-            event: AgentEvent = self._decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        event: AgentEvent | None = decode_json(line, AgentEvent) if line.startswith(b"{") else None  # type: ignore[arg-type]
+        if event is None:
             return ()
         self._is_finished = self._is_finished or isinstance(event, Finished)
         return (event,)

@@ -7,18 +7,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.storage.files.json_file import decode_json
+
 NUMBER_MAX = 1 << 53
 
 
 def line(data: bytes) -> dict[str, Any]:
     """The JSON object of a line; an empty one where the line is something else."""
-    if not data.lstrip().startswith(b"{"):
-        return {}
-    try:
-        found = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return (decode_json(data, dict[str, Any]) or {}) if data.lstrip().startswith(b"{") else {}
 
 
 def at(value: Any, *path: str) -> Any:

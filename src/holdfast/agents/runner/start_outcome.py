@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import signal
 from pathlib import Path
 
 import msgspec
@@ -13,17 +12,13 @@ from holdfast.agents.runner.limits import Stop
 from holdfast.domain.agent_events import AUTH, QUOTA, REFUSED, UNREACHABLE, Finished
 from holdfast.domain.attempt_records import Ending, Exit, Order
 from holdfast.errors import HoldfastError, SnapshotTooLarge, is_environment, is_fatal
+from holdfast.identity import signal_name
 from holdfast.layout import Attempt
 from holdfast.processes.resources import LimitReached
 
 
 def as_shell(code: int) -> int:
     return code if code >= 0 else 128 - code
-
-
-def signal_name(number: int) -> str:
-    known = {each.value: each.name for each in signal.Signals}
-    return known.get(number, f"signal {number}")
 
 
 def rate_limited(talk: Conversation) -> Stop:

@@ -275,23 +275,23 @@ def without_run(
     layout: Layout, work: Work, say: Say, clock: Clock = wall, key_path: Path | None = None
 ) -> Iterator[dict[str, Any]]:
     """Wraps a person's command that owns the data root and begins no run. The facts that it adds are recorded."""
-    auditor, facts = Auditor(layout, say, clock, key_path=key_path), dict[str, Any]()
-    auditor.open(noted=noted_in(layout))
-    auditor.settle()
-    try:
+    facts: dict[str, Any] = {}
+    with contextlib.closing(_completed(layout, say, clock, key_path)) as auditor:
         auditor.record(f"{work}_begun", {})
         yield facts
         auditor.record(f"{work}_done", facts)
-    finally:
-        auditor.close()
 
 
 def complete(layout: Layout, say: Say, clock: Clock = wall, key_path: Path | None = None) -> None:
     """Appends what is missing, for an owner of the data root without a run of its own."""
+    _completed(layout, say, clock, key_path).close()
+
+
+def _completed(layout: Layout, say: Say, clock: Clock, key_path: Path | None) -> Auditor:
     auditor = Auditor(layout, say, clock, key_path=key_path)
     auditor.open(noted=noted_in(layout))
     auditor.settle()
-    auditor.close()
+    return auditor
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

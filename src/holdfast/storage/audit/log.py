@@ -33,6 +33,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from holdfast.clock import wall
 from holdfast.errors import DiskError, InputError, Poisoned
 from holdfast.storage.audit.days import date_of, moment, name_of
@@ -44,7 +46,6 @@ from holdfast.storage.audit.verify import (
     Previous,
     Tail,
     Walk,
-    decode_record,
     in_order,
 )
 from holdfast.storage.files import disk
@@ -114,7 +115,7 @@ class AuditLog:
         head["prev_hmac"] = tail.hmac if tail else NO_HMAC
         try:
             line = self._key.signed(head | content)
-            record = decode_record(line)
+            record = msgspec.json.decode(line, type=AuditRecord)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InputError(detail=f"the audit record cannot be written as JSON ({error})") from error
         if len(line) >= LINE_BYTES_MAX:

@@ -63,9 +63,7 @@ def note_log(layout: Layout, ledger: Ledger) -> None:
 
 def noted_in(layout: Layout) -> AuditNoted | None:
     """The journal's note on the log, for callers that have not read the journal."""
-    files = checkpoint.Files(layout.tasks, layout.uncommitted, layout.idempotency)
-    state, _ = checkpoint.recover(Chain(layout.wal), files, State, settle=False)
-    assert isinstance(state, State)
+    state, _ = checkpoint.recover(Chain(layout.wal), checkpoint.Files.of(layout), State, settle=False)
     return state.audit
 
 

@@ -23,6 +23,7 @@ from holdfast.errors import AuditCorrupt
 from holdfast.storage.audit.days import day_files, misnamed_files
 from holdfast.storage.audit.key import AuditKey, signature
 from holdfast.storage.files import disk
+from holdfast.storage.files.json_file import decode_json
 
 LINE_BYTES_MAX = 1 << 20
 FINDINGS_MAX = 1000
@@ -77,17 +78,11 @@ class AuditFinding(msgspec.Struct, frozen=True):
     reason: str
 
 
-decode_record = msgspec.json.Decoder(AuditRecord).decode
-
-
 def parse(line: bytes, key: AuditKey | None) -> AuditRecord | None:
     """The record of a line, or None for one that is not whole or, where the key is known, not signed with it."""
     if not (signature(line) if key is None else key.accepts(line)):
         return None
-    try:
-        return decode_record(line)
-    except (ValueError, RecursionError):
-        return None
+    return decode_json(line, AuditRecord)
 
 
 def in_order(folder: Path, key: AuditKey | None) -> list[str]:
@@ -188,7 +183,7 @@ class Walk:
                         self._bad.append(_Bad(name, number, number))
                     bad = self._bad[-1]
                     bad.line_last = number
-                    if not bad.whole and _is_json_object(line):
+                    if not bad.whole and decode_json(line, dict[str, Any]) is not None:
                         bad.line, bad.whole = number, True
                     continue
                 self._meet_good(name, number, record, started=name in self._recorded)
@@ -316,13 +311,6 @@ def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
         while piece := file.readline(LINE_BYTES_MAX):
             yield number, piece
             number += piece.endswith(b"\n")
-
-
-def _is_json_object(line: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def last_first(folder: Path, key: AuditKey | None) -> Iterator[tuple[str, AuditRecord]]:

@@ -66,10 +66,7 @@ class Appender:
 
     def is_in_place(self) -> bool:
         """False once the file was removed, or another has its name: what is appended then is lost."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
-        except FileNotFoundError:
-            return False
+        return kernel.is_at(self._fd, self.path)
 
     def put_back(self) -> str:
         """Recreates a removed file with its content; returns what was done, as a sentence."""
@@ -116,8 +113,8 @@ def _lock_alone(fd: int, path: Path) -> None:
     try:
         retried(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The previous holder of the lock may have moved the file away since it was opened here.
-        is_ours = os.path.samestat(os.fstat(fd), os.stat(path))
-    except (BlockingIOError, FileNotFoundError):
+        is_ours = kernel.is_at(fd, path)
+    except BlockingIOError:
         is_ours = False
     except OSError as error:
         raise disk_error("lock", path, error) from error

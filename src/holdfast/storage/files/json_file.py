@@ -31,6 +31,6 @@ def decode_json(content: bytes, kind: type[T]) -> T | None:
     """The record in a file's content, or in a line of it; None where it is damaged."""
     try:
         found: T = _decoder(kind).decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return None
     return found

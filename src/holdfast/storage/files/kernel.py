@@ -160,6 +160,14 @@ def close(fd: int, path: Path) -> None:
         raise disk_error("close", path, error) from error
 
 
+def is_at(fd: int, path: Path) -> bool:
+    """Whether an open file has this name; false once it was removed, or another has its place."""
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 # -- what is never durable --------------------------------------------------------------------------------------------
 
 

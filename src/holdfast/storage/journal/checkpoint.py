@@ -29,6 +29,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.intents import Executed, Keys, OpenIntent, Pairing
@@ -61,6 +62,10 @@ class Files(msgspec.Struct, frozen=True):
     tasks: Path
     uncommitted: Path
     idempotency: Path
+
+    @classmethod
+    def of(cls, layout: Layout) -> Files:
+        return cls(layout.tasks, layout.uncommitted, layout.idempotency)
 
 
 class Recovered(msgspec.Struct):

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 import msgspec
 
 from holdfast.errors import CursorAhead, InputError, SegmentDamaged
+from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.records.segments import Segment, Segments, newest_end, read_chunks
 
 _BLOCK = 1 << 16
-_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def _records(
     try:
         for length, text in _whole_lines(chunks):
             after = position + length
-            record = _decode(text)
+            record = decode_json(text, dict[str, Any])
             if record is not None:
                 yield Line(after, record)
             elif length > 1:
@@ -122,10 +122,3 @@ def _whole_lines(chunks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
                 pieces = [b"\0"]
             else:
                 pieces.append(piece)
-
-
-def _decode(text: bytes) -> dict[str, Any] | None:
-    try:
-        return _decoder.decode(text)
-    except (ValueError, RecursionError):
-        return None

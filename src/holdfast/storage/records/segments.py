@@ -26,7 +26,7 @@ from typing import BinaryIO
 import msgspec
 
 from holdfast.errors import DiskError, InvalidName, SegmentDamaged
-from holdfast.storage.files import disk
+from holdfast.storage.files import disk, kernel
 
 SUFFIX = ".jsonl"
 _PACKED = ".zst"
@@ -78,7 +78,7 @@ class Segments:
                 return self.listing(), io.BytesIO()
             listing = self.listing()
             # The inode number of an open file is not reused: the same number means that no rotation came between.
-            if _is_at(live, self.live):
+            if kernel.is_at(live.fileno(), self.live):
                 return listing, live
             live.close()
 
@@ -196,13 +196,6 @@ def _window(chunks: Iterator[bytes], path: Path, skip: int, length: int) -> Iter
 def _nothing(link: Path) -> Iterator[bytes]:
     yield from ()
     raise SegmentDamaged(path=link, reason="it is a symbolic link that leads to no file")
-
-
-def _is_at(source: BinaryIO, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(source.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _open(path: Path) -> BinaryIO:
