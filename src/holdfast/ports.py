@@ -293,7 +293,7 @@ class BacklogFolder(Protocol):
     def bare(self, file: Any) -> bytes:
         """The text of a file of the last scan, without the blocks that Holdfast writes: what a person wrote."""
 
-    def add(self, task: bytes, name: str | None = None, folder: str = "open") -> TaskFile: ...
+    def add(self, text: bytes, name: str, folder: str = "open") -> TaskFile: ...
     def add_many(self, texts: Mapping[str, bytes]) -> Mapping[str, TaskFile]:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
 

@@ -19,7 +19,7 @@ from holdfast.backlog import scanner as scanning
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FOLDERS, Scan
 from holdfast.backlog.yaml_blocks import with_block, without_blocks
-from holdfast.domain.definition import Definition, parse
+from holdfast.domain.definition import Definition, parse, render
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
 from kit.disks import each_disk, each_fault, record, scratch
@@ -283,7 +283,7 @@ def test_a_change_within_the_clock_s_tick_is_seen(folder: Path, reads: list[str]
 
 def test_add_creates_and_never_overwrites(folder: Path) -> None:
     backlog = Backlog(folder)
-    added = backlog.add(Definition("a", goal="do\nit\n", depends_on=("b",)))
+    added = backlog.add(render(Definition("a", goal="do\nit\n", depends_on=("b",))), "a")
     assert added.path == folder / "open/a.yaml" and backlog.read("a")[0].definition == added.definition
     backlog.add(b"# mine\nid: b\ngoal: x", "file-name")
     assert (folder / "open/file-name.yaml").read_bytes() == b"# mine\nid: b\ngoal: x"

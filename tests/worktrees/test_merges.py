@@ -53,7 +53,10 @@ class Bench:
         return git(self.repo, "rev-parse", "HEAD")
 
     def merge(self, target: str, candidate: str) -> Merged:
-        return merge.merge(self.trees.store, target, candidate, "landing\n", WHO, attempt="T-1.1")
+        merged = merge.merge(self.trees.store, target, candidate, "landing\n", WHO)
+        if merged.commit:
+            merge.keep(self.trees.store, "refs/merged", "T-1.1", merged.commit)
+        return merged
 
 
 def seen(repo: Path, *args: str) -> str:
@@ -341,7 +344,8 @@ def run(*args, **options):
     return real(*args, **options)
 git.run = run
 made = merge.candidate(store, base, snapshot, "work", merge.GitAuthor("a", "b"), attempt="T-1.1")
-merge.merge(store, sys.argv[5], made, "landing", merge.GitAuthor("a", "b"), attempt="T-1.1")
+merged = merge.merge(store, sys.argv[5], made, "landing", merge.GitAuthor("a", "b"))
+merge.keep(store, "refs/merged", "T-1.1", merged.commit)
 """
 
 

@@ -35,7 +35,7 @@ from holdfast.backlog.scanner import (
     stamp_of,
     stem,
 )
-from holdfast.domain.definition import BLOCKS, ID_RULE, Definition, is_id, parse, render
+from holdfast.domain.definition import BLOCKS, ID_RULE, Definition, is_id, parse
 from holdfast.errors import (
     BacklogBusy,
     BacklogFolderMissing,
@@ -118,21 +118,17 @@ class Backlog:
 
         return without_blocks(self._scanner.text(file))
 
-    def add(self, task: Definition | bytes, name: str | None = None, folder: str = "open") -> FoundFile:
-        """Creates the file of a new task, called `name` or else by its id. Nothing is ever overwritten."""
-        if name is not None:
-            _check_id(name)
+    def add(self, text: bytes, name: str, folder: str = "open") -> FoundFile:
+        """Creates the file of a new task, called `name`. Nothing is ever overwritten."""
+        _check_id(name)
         place = self._place(folder)
-        text = task if isinstance(task, bytes) else render(task)
-        made = _parsed(text, name or "", name or "given")
-        if not isinstance(task, bytes) and made != task:
-            raise InputError(detail=f"the definition of {task.id!r} does not survive being written as YAML")
+        made = _parsed(text, name, name)
         with self._writing():
             self.scan()
             for other in self._scanner.found():
                 if other.definition.id == made.id:
                     raise TaskExists(task=made.id, path=other.path)
-            path = place / f"{name or made.id}{ENDINGS[0]}"
+            path = place / f"{name}{ENDINGS[0]}"
             self._expect_folder(place)
             disk.create(path, text)
             return self._note(_found(made, folder, path, text))

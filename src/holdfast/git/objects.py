@@ -128,11 +128,20 @@ def _content(path: str) -> bytes | None:
 
 def present(repository: git.Repository, commits: Iterable[str]) -> set[str]:
     """Those of the commits that exist."""
-    text = "".join(f"{commit}\n" for commit in sorted(set(commits))).encode()
+    return set(filter(None, commits_of(repository, sorted(set(commits))).values()))
+
+
+def commits_of(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
+    """The commit that each name refers to; empty where there is none."""
+    asked = list(names)
+    text = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
     if not text:
-        return set()
+        return {}
     answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
-    return {answer.removesuffix(" commit") for answer in answers if answer.endswith(" commit")}
+    return {
+        name: answer.removesuffix(" commit") if answer.endswith(" commit") else ""
+        for name, answer in zip(asked, answers, strict=True)
+    }
 
 
 def missing(run: Callable[..., git.GitResult], names: Iterable[str]) -> list[str]:

@@ -113,8 +113,10 @@ def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path) -> dict[st
     seen = Store(snapshots, repository).seen
     names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
     # A landed commit must be in the repository itself; a candidate may be in our store alone.
-    found = _commits(repository, names)
-    found |= _commits(seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]})
+    found = objects.commits_of(repository, names)
+    found |= objects.commits_of(
+        seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]}
+    )
     lost: dict[str, str] = {}
     for branch, each in by_branch.items():
         at, commits = found[branch], [task.landed for task in each if found[task.landed]]
@@ -134,26 +136,13 @@ def newest_landing(repo: Path, branch: str, tasks: Iterable[Task]) -> str:
     """The newest commit in the repository that a task has landed on this branch; empty where there is none."""
     commits = {task.landed for task in tasks if task.landed and branch_of(task) == branch}
     repository = git.discover(repo)
-    there = [commit for commit in _commits(repository, commits).values() if commit] if commits else []
+    there = objects.present(repository, commits)
     return _newest(repository, there) if there else ""
 
 
 def branch_of(task: Task) -> str:
     """The branch that a task has landed on."""
     return task.landed_on or str(task.outcome.get("branch", "")) or "HEAD"
-
-
-def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
-    """The commit that each name refers to; empty where there is none."""
-    asked = list(names)
-    if not asked:
-        return {}
-    text = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
-    answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
-    return {
-        name: answer.removesuffix(" commit") if answer.endswith(" commit") else ""
-        for name, answer in zip(asked, answers, strict=True)
-    }
 
 
 def _unreached(repository: git.Repository, at: str, commits: Iterable[str]) -> tuple[set[str], str]:

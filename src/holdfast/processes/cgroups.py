@@ -171,11 +171,7 @@ def own(files: Attempt, path: str, part: int | str) -> Group | None:
 
 
 def _is_of_kernel(path: Path) -> bool:
-    try:
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    except OSError:
-        return False
-    tops = [mount[1] for mount in mounts if mount[2] in ("cgroup", "cgroup2")]
+    tops = [mount[1] for mount in controllers.mounts() if mount[2] in ("cgroup", "cgroup2")]
     return os.path.realpath(path) == str(path) and any(path.is_relative_to(top) for top in tops)
 
 

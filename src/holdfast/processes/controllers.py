@@ -88,15 +88,18 @@ def old_homes() -> dict[str, Path]:
 
 def place(controller: str) -> Path | None:
     """The group of this process in the hierarchy of a controller; "" is version 2's. None where it is not mounted."""
-    try:
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-        ours = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return None
+    ours = [line.split(":", 2) for line in _text(Path("/proc/self/cgroup")).splitlines()]
     kind = "cgroup" if controller else "cgroup2"
-    tops = [mount[1] for mount in mounts if mount[2] == kind and (not controller or controller in mount[3].split(","))]
+    tops = [
+        mount[1] for mount in mounts() if mount[2] == kind and (not controller or controller in mount[3].split(","))
+    ]
     groups = [line[2] for line in ours if (controller in line[1].split(",") if controller else line[0] == "0")]
     return Path(tops[0] + groups[0]) if tops and groups else None
+
+
+def mounts() -> list[list[str]]:
+    """The fields of each mount: its device, its place, its kind, its options."""
+    return [line.split() for line in _text(Path("/proc/self/mounts")).splitlines()]
 
 
 def is_open(path: Path) -> bool:

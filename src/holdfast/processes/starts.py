@@ -57,25 +57,25 @@ def end_processes(
 
 def _cgroup(files: Attempt, start: int | None) -> cgroups.Group | None:
     """The agent's control group, by a name that no other has: the file lies where the agent may write, too."""
-    running = attempt_folder.read_process(files)
-    if running is None or not running.cgroup or start not in (None, running.start):
-        return None
-    if not attempt_folder.is_lock_of(files, running):
-        return None
-    found = cgroups.own(files, running.cgroup, running.start)
-    return found if running.agent.boot_id == identity.boot_id() else None
+    running = _running(files, start)
+    return cgroups.own(files, running.cgroup, running.start) if running is not None and running.cgroup else None
 
 
 def _group(files: Attempt, start: int | None) -> int | None:
     """The agent's group, while its leader is there, if only as a zombie: later the number may be another's."""
+    running = _running(files, start)
+    leader = identity.stat_of(running.agent.pid) if running is not None else None
+    if running is None or leader is None or leader.ticks != running.agent.start_ticks:
+        return None
+    return running.group
+
+
+def _running(files: Attempt, start: int | None) -> attempt_folder.Running | None:
+    """What `process.json` says of this start, if it is of this boot and of this very folder."""
     running = attempt_folder.read_process(files)
     if running is None or start not in (None, running.start) or running.agent.boot_id != identity.boot_id():
         return None
-    if not attempt_folder.is_lock_of(files, running):
-        return None
-    leader = identity.stat_of(running.agent.pid)
-    is_leader = leader is not None and leader.ticks == running.agent.start_ticks
-    return running.group if is_leader else None
+    return running if attempt_folder.is_lock_of(files, running) else None
 
 
 def inherit_descendants() -> None:

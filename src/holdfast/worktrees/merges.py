@@ -30,7 +30,7 @@ from holdfast.git import objects
 from holdfast.git.tree_diff import PathChange, Slot, changes, index_lines, joined
 from holdfast.snapshots.shadow_parts import is_below
 from holdfast.snapshots.snapshots import files_below
-from holdfast.snapshots.store import CANDIDATES, MERGED, Store, make_git_dir
+from holdfast.snapshots.store import CANDIDATES, Store, make_git_dir
 from holdfast.snapshots.submodule_state import has_commit
 from holdfast.storage.files import disk
 from holdfast.worktrees import submodules
@@ -233,7 +233,7 @@ def _is_moved(change: PathChange, name: str, modules: Path | None) -> bool:
     return has_commit(modules / name, change.new.object)
 
 
-def merge(store: Store, target: str, candidate: str, message: str, who: GitAuthor, *, attempt: str = "") -> Merged:
+def merge(store: Store, target: str, candidate: str, message: str, who: GitAuthor) -> Merged:
     """Applies the candidate's changes to `target`."""
     repository = store.seen
     if not repository.run("merge-base", "--is-ancestor", candidate, target, codes=(0, 1)).code:
@@ -252,8 +252,6 @@ def merge(store: Store, target: str, candidate: str, message: str, who: GitAutho
         run.publish(tree, target)
     if answer.code:
         return Merged("", tree, sorted(set(conflicts)), made)
-    if attempt:
-        keep(store, MERGED, attempt, made)
     return Merged(made, tree)
 
 
