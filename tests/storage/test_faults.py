@@ -14,13 +14,13 @@ from typing import TextIO
 
 import pytest
 
-from holdfast.storage.audit import verify as audit_chain
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.checkpoint import Files, recover
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 from kit import TESTS
+from kit import audit as audit_chain
 from kit.blobs import flaws
 from kit.disks import require_strace
 from kit.fault_writer import ATTEMPTS
