@@ -168,7 +168,7 @@ def test_sync_filesystem_goes_file_by_file_where_the_kernel_hides_errors(
     recorder = Recorder(tmp_path)
     with disk.use_kernel(recorder):
         disk.sync_filesystem(tmp_path, [tmp_path / "a"])
-        monkeypatch.setattr(disk, "_SYNCFS_REPORTS_ERRORS", False)
+        monkeypatch.setattr("holdfast.storage.files.filesystems._SYNCFS_REPORTS_ERRORS", False)
         disk.sync_filesystem(tmp_path, [tmp_path / "a", tmp_path])
     assert [call.kind for call in recorder.calls] == ["syncfs", "sync", "sync"]
 

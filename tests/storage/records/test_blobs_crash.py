@@ -70,7 +70,7 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(tmp_path: Path)
 def test_without_a_syncfs_that_reports_errors_a_batch_is_as_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "_SYNCFS_REPORTS_ERRORS", False)
+    monkeypatch.setattr("holdfast.storage.files.filesystems._SYNCFS_REPORTS_ERRORS", False)
 
     def program(recorder: Recorder) -> None:
         Blobs(recorder.root / "cas").put_many([ONE, TWO])

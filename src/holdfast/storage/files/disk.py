@@ -41,6 +41,7 @@ from holdfast.storage.files.kernel import (
 )
 from holdfast.storage.files.kernel import close_to_others as close_to_others
 from holdfast.storage.files.kernel import in_memory as in_memory
+from holdfast.storage.files.kernel import is_at as is_at
 from holdfast.storage.files.kernel import make_group as make_group
 from holdfast.storage.files.kernel import open_log as open_log
 from holdfast.storage.files.kernel import remove_group as remove_group
@@ -55,13 +56,6 @@ _serial = itertools.count()
 SYNCED_SINGLY_MAX = 64
 _TRIES, _NAMED_AT_ONCE = 5, 200
 _TEMP = re.compile(r"\.hf-(?P<pid>\d+)-(?P<ticks>\d+)-(?P<boot>[0-9a-f]{8})(?:-(?P<space>\d+))?-\d+\.tmp")
-
-# Before Linux 5.8 syncfs could swallow a write-back error, so older kernels sync file by file.
-_SYNCFS_REPORTS_ERRORS = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 8)
-
-
-def _syncs_whole(folder: Path) -> bool:
-    return _SYNCFS_REPORTS_ERRORS and filesystems.syncs_whole(folder)
 
 
 @contextlib.contextmanager
@@ -195,7 +189,7 @@ class Batch:
         self._grown.add(path.parent)
 
     def publish(self) -> None:
-        if _syncs_whole(self._filesystem):
+        if filesystems.syncs_whole(self._filesystem):
             perform_sync(kernel.calls.syncfs, self._fd, "sync the filesystem of", self._filesystem)
             self._name_all()
             perform_sync(kernel.calls.syncfs, self._fd, "sync the filesystem of", self._filesystem)
@@ -315,7 +309,7 @@ def sync_filesystem(folder: Path, paths: Iterable[Path]) -> None:
     Where the kernel could hide an error of that call, or the filesystem ignores it, syncs `paths` instead, files and
     folders, one by one.
     """
-    if not _syncs_whole(folder):
+    if not filesystems.syncs_whole(folder):
         for path in paths:
             sync_file(path)
         return

@@ -8,6 +8,7 @@ with the power in any case.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,8 @@ Trust = Literal["durable", "not durable", "unknown"]
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs", "zfs", "jfs", "reiserfs", "overlay"})
 _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _whole: dict[int, bool] = {}
+# Before Linux 5.8 syncfs could swallow a write-back error, so older kernels sync file by file.
+_SYNCFS_REPORTS_ERRORS = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 8)
 
 
 def kind_of(path: Path) -> str:
@@ -51,7 +54,7 @@ def syncs_whole(folder: Path) -> bool:
         return False
     if device not in _whole:
         _whole[device] = kind_of(folder) in _LOCAL | _MEMORY
-    return _whole[device]
+    return _SYNCFS_REPORTS_ERRORS and _whole[device]
 
 
 def _unescaped(name: str) -> str:

@@ -32,7 +32,7 @@ import msgspec
 from holdfast import identity
 from holdfast.clock import monotonic, wall
 from holdfast.errors import DiskError, HoldfastError, Locked, TakeOverFailed, TakeOverRefused
-from holdfast.storage.files import disk, kernel
+from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.journal.entry import Ref
 
@@ -153,7 +153,7 @@ class DataLock:
 
     def is_intact(self) -> bool:
         """False once released, or once the lock file was removed or replaced: then another may own the root too."""
-        return self._fd >= 0 and kernel.is_at(self._fd, self.path)
+        return self._fd >= 0 and disk.is_at(self._fd, self.path)
 
     def note(self, journal: Ref) -> None:
         """Writes down how far the journal reaches, which is on stable storage."""

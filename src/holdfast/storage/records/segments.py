@@ -26,7 +26,7 @@ from typing import BinaryIO
 import msgspec
 
 from holdfast.errors import DiskError, InvalidName, SegmentDamaged
-from holdfast.storage.files import disk, kernel
+from holdfast.storage.files import disk
 
 SUFFIX = ".jsonl"
 _PACKED = ".zst"
@@ -78,7 +78,7 @@ class Segments:
                 return self.listing(), io.BytesIO()
             listing = self.listing()
             # The inode number of an open file is not reused: the same number means that no rotation came between.
-            if kernel.is_at(live.fileno(), self.live):
+            if disk.is_at(live.fileno(), self.live):
                 return listing, live
             live.close()
 
