@@ -75,7 +75,7 @@ class Task(msgspec.Struct):
     # -- the last claim ---------------------------------------------------------------------------------------------
     # How many there were. Together with the attempt it tells a claim from all others.
     claims: int = 0
-    # Who has the task; empty while nobody has it.
+    # The worker that claimed the task; empty while it is not claimed.
     agent: str = ""
     # The agent of the last claim, also when that has it no more; empty for a worker from elsewhere.
     worked_by: str = ""

@@ -86,7 +86,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             _begin_anew(context, task, ended)
         case failed:
             more = _end_of(context, task, ended)
-            # Who has refused, or goes in circles, would do so again.
+            # An agent that refused, or goes in circles, would do so again.
             more |= {"forget": True} if failed in _SPOILT else {}
             detail = _with_last_lines(context, task, ended)
             context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[failed], failed, detail, **more)

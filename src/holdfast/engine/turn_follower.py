@@ -65,8 +65,8 @@ class Follower:
 class Silence:
     """Takes signs of life, and counts by the observer's clock since when the last one has been the same.
 
-    So nobody is silent before a whole interval has passed under our eyes: not who was continued a day after its last
-    sign, not who works under another clock, and not who was stopped when we were stopped ourselves.
+    So an attempt counts as silent only after a whole interval that this process was awake for: not because it was
+    continued a day after its last sign, runs under another clock, or was stopped together with this process.
     """
 
     def __init__(self, timeout_s: float) -> None:

@@ -299,7 +299,7 @@ class FileLedger:
             return self._leases.grant(claim, lease_s)
 
     def renew_all(self, lease_s: float) -> None:
-        """Nobody's heartbeat is known after a restart: who holds a task through the API has the time of a lease."""
+        """Gives every claim through the API a whole lease: after a restart no heartbeat is known."""
         with self._mutex:
             for task in self._state.tasks.values():
                 if task.remote and task.state in AT_WORK:

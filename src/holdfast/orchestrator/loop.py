@@ -246,7 +246,7 @@ class Loop:
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
-        # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
+        # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
         with self.board.lock:
             commands = plan(
