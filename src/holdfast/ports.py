@@ -102,7 +102,7 @@ class Ledger(LedgerReader, Protocol):
         """Raises StaleEpoch where somebody else may own the data root: for what an owner writes beside the journal."""
 
     def together(self) -> AbstractContextManager[None]:
-        """What is appended in here becomes durable at its end, for one sync."""
+        """Lets all appends inside share one sync, at its end."""
 
     def claim(
         self, worker: str, task: str, *, lease_s: float | None = None, model: str = "", why: str = "", **facts: Any
@@ -180,14 +180,14 @@ class Stream(Protocol):
 
     def read(self, line: bytes) -> Sequence[AgentEvent]: ...
     def end(self, code: int) -> Sequence[AgentEvent]:
-        """What the end of the process itself says; the exit code as a shell counts it."""
+        """The events that follow from the end of the process; the exit code is as a shell counts it."""
 
 
 class HookedStream(Stream, Protocol):
     """Of an agent that calls a hook after each tool."""
 
     def hook(self, said: bytes) -> Sequence[AgentEvent]:
-        """What the hook was given. An event told here is not told again by the stream."""
+        """The events of a hook call. The stream does not repeat them."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,6 +303,6 @@ class BacklogFolder(Protocol):
         """Puts a task's file into a folder. `file`, of the last scan: the only one, as long as it is unchanged."""
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path is as we ourselves have left it."""
+        """Whether a path is unchanged since we wrote it."""
 
     def settle(self, task: str, folder: str) -> TaskFile: ...

@@ -129,6 +129,13 @@ def test_the_examples_of_help_can_be_typed(name: str, folder: Path) -> None:
         parse(words)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_answer_in_json(name: str) -> None:
+    command = command_of([name])[0]
+    inner = command.commands.values() if isinstance(command, click.Group) else [command]
+    assert [each.name for each in inner if "--json" not in options_of(each)] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=place_of)
 def test_commands_in_the_text_are_there_with_their_options(page: Path) -> None:
     for span in spans(page, "holdfast "):

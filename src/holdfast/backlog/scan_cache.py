@@ -58,7 +58,7 @@ class RememberingScanner(Scanner):
 
 
 def recall(folder: Path, memory: Path) -> dict[str, ScannedFile]:
-    """What is remembered of the files below a folder."""
+    """Reads the cache of the files below a folder."""
     return {name: _recalled(folder, name, kept) for name, kept in _load(memory).items()}
 
 

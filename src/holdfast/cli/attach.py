@@ -192,7 +192,7 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
 
 
 def _over(app: App, name: str, attempt: str) -> str | None:
-    """Why nothing more comes; None while something may. Asked before the last look, so that nothing is missed."""
+    """The reason why no more output comes; None while some may. Asked before the last read: so nothing is missed."""
     task: Task = app.look().state.tasks[name]
     if task.attempt != attempt:
         return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"

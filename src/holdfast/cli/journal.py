@@ -128,7 +128,7 @@ def _layout(ctx: click.Context) -> Layout:
 
 
 def _explain_no_story(layout: Layout, task: str) -> bool:
-    """Whether a task that the journal does not know has a file; tells why its story is empty."""
+    """Prints why a task with a file has no story yet; False where no file names the task."""
     # The reader of YAML is loaded only for a task that is not in the journal.
     from holdfast.backlog.folder import Backlog
 

@@ -93,7 +93,7 @@ def _text(made: Definition) -> bytes:
 
 
 def _created(decision: DecisionContext, count: int) -> list[str] | None:
-    """What was journalled of this request before a crash kept its answer from its asker."""
+    """The tasks that this request made before a crash lost its answer; None where it made none."""
     if not decision.has_done("task_added", 0):
         return None
     found = []

@@ -65,7 +65,7 @@ def _finished(decision: DecisionContext, task: Task, said: str) -> Answer:
 
 
 def _mended(decision: DecisionContext, task: Task) -> str:
-    """What stands in the task's worktree as a candidate, where a person has changed it there; empty where nobody has.
+    """Makes a candidate of the task's worktree where a person has changed it; empty where nobody has.
 
     It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
     """
@@ -93,7 +93,7 @@ def _mended(decision: DecisionContext, task: Task) -> str:
 
 
 def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContext, Task], Answer]) -> Answer:
-    """Where a loop asks, gates run beside it, one task at a time: it comes again, and is then told the answer."""
+    """Does the work in the landing thread where a loop asks: `Later` has it ask again, until there is an answer."""
     landing_thread = decision.context.landing_thread if decision.context is not None else None
     if landing_thread is None:
         return work(decision, task)
@@ -103,7 +103,7 @@ def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContex
 
 
 def _answer_before(decision: DecisionContext) -> Answer | None:
-    """What came of it, where it was begun before; None where it was not."""
+    """The answer of a promotion that was begun before under this key; None where none was."""
     landing_thread = decision.context.landing_thread if decision.context is not None else None
     if landing_thread is not None and landing_thread.key == decision.key:
         raise Later
@@ -120,7 +120,7 @@ def _answer_before(decision: DecisionContext) -> Answer | None:
 
 
 def _done(decision: DecisionContext, task: Task, candidate: str) -> list[Record]:
-    """What is missing on the way from failed to done, under the same attempt."""
+    """The records that lead from failed or open to done, under the same attempt."""
     records = resuming(decision, task)
     if records or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.REQUESTED_BY_PERSON}

@@ -105,7 +105,7 @@ def progress(decision: DecisionContext, task: Task, message: str, percent: float
 
 
 def has_commit(repo: Path, commit: str) -> bool:
-    """Whether git has it, or none is named. Asked before `complete`, which others wait for."""
+    """Whether git has the commit, or none is named. Asked before `complete`, because other requests wait for that."""
     return not commit or bool(_COMMIT.fullmatch(commit) and repository.commits_here(repo, [commit]))
 
 

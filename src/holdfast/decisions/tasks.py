@@ -1,4 +1,4 @@
-"""What a person decides about a task: each decision is a function of its context and of what was asked."""
+"""A person's decisions about a task. Each is a function of the decision context and the request."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _letting_go(decision: DecisionContext, task: Task, number: int) -> list[Reco
 
 
 def resuming(decision: DecisionContext, task: Task) -> list[Record]:
-    """What is missing for the next claim to go on with the last attempt of a task that has failed."""
+    """The records that let the next claim continue the last attempt of a failed task."""
     records = []
     has_begun = decision.has_begun()
     if task.state is TaskState.FAILED and not decision.has_done("task_opened", 0):

@@ -98,7 +98,7 @@ def _records_lost(lives: Lives, entries: Journalled) -> list[str]:
 
 
 def _effects_repeated(lives: Lives, entries: Journalled) -> list[str]:
-    """What happened more often than decided: landings, moves of the branch, starts, lines in a landed file."""
+    """Effects that happened more often than decided: landings, moves of the branch, starts, lines in a landed file."""
     sample = lives.sample
     repeated = [f"{name} landed {count} times" for name, count in Counter(sample.landed()).items() if count > 1]
     moves = sample.git("reflog", "show", "--format=%H", "main").splitlines()

@@ -53,7 +53,7 @@ def claim_of(task: Task) -> Claim:
 
 
 def facts_of(task: Task, worker: str, model: str, why: str, more: dict[str, Any]) -> dict[str, Any]:
-    """What the entry of a claim says; the model and the reason only where there are any."""
+    """The fields of a claim's entry; the model and the reason only where there are any."""
     chosen = {key: value for key, value in (("model", model), ("why", why)) if value}
     moved = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.SCHEDULED}
     return {**moved, "attempt": attempt_of(task), "agent": worker, **chosen, **more}

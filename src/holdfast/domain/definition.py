@@ -209,7 +209,7 @@ _WORDS = {
 
 
 def _wrong_values(text: bytes, made: Definition) -> list[FileProblem]:
-    """What the types alone do not tell."""
+    """The problems that the types alone do not show."""
     problems = [
         _problem(text, key, f"{key}: {name!r} cannot be a task id: {ID_RULE}")
         for key, name in _named_ids(made)
@@ -244,7 +244,7 @@ def _problem(text: bytes, key: str, message: str) -> FileProblem:
 
 
 def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collection[str] = ()) -> list[FileProblem]:
-    """What is wrong between the files, given as (file, definition). `broken`: ids whose own file is reported already.
+    """The problems between files, given as (file, definition). `broken`: ids whose own file is reported already.
 
     The lines are not known here: `find` has them, for the file's text and the problem's key.
     """

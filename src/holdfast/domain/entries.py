@@ -233,7 +233,7 @@ class AttemptResumed(msgspec.Struct, frozen=True):
 
 
 class LandingPromoted(msgspec.Struct, frozen=True):
-    """What the closed task has landed as `commit` is no longer on `branch`: a person wants it landed again."""
+    """A person wants a closed task's `commit`, which is no longer on `branch`, landed again."""
 
     task: str
     attempt: str

@@ -146,12 +146,12 @@ class Graph:
                 yield item[2]
 
     def _holds(self, item: tuple[int, int, str], now: float) -> bool:
-        """Whether an entry of a heap still says what is so."""
+        """Whether an entry of the heap is still current."""
         node = self._nodes.get(item[2])
         return node is not None and (node.priority, node.number) == item[:2] and self._is_ready(node, now)
 
     def next_moment(self) -> float | None:
-        """When the first task that only waits for its time may be ready."""
+        """The time at which the next task becomes ready that waits for nothing but its time."""
         while self._timed:
             moment, name = self._timed[0]
             node = self._nodes.get(name)
@@ -215,7 +215,7 @@ class Graph:
         return moves
 
     def due_cancels(self) -> list[Abort]:
-        """What to cancel because of what became of other tasks, depth-first.
+        """The tasks to cancel because of the end of other tasks, depth-first.
 
         Each task stands before its own subtasks, and these before its siblings: an agent at work may add more
         subtasks until it is ended.
@@ -262,7 +262,7 @@ class Graph:
         return [node.id for node in known if node is not None and node.is_hopeless]
 
     def stuck(self, name: str) -> str:
-        """Why a task that waits cannot go on unless a person does something about another; empty where it can."""
+        """The reason why a waiting task cannot start before a person decides about another; empty where it can."""
         node = self._nodes.get(name)
         if node is None or node.state not in _NOT_BEGUN:
             return ""
@@ -346,7 +346,7 @@ class Graph:
 
 
 def _way_out(name: str, hopeless: Node) -> str:
-    """What to type for a task that waits for one which came to nothing."""
+    """The command to type for a task that waits for one that failed or was cancelled."""
     if hopeless.state is TaskState.FAILED:
         return f"`holdfast retry {hopeless.id}` tries that again, `holdfast cancel {name}` gives this up"
     return f"`holdfast edit {name}` takes it out of depends_on, `holdfast cancel {name}` gives this up"

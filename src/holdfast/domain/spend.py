@@ -39,7 +39,7 @@ class Caps(msgspec.Struct, frozen=True):
         return ""
 
     def less(self, spent: Spend) -> Caps:
-        """What is left of each, never below nothing."""
+        """The remainder of each, never below zero."""
         return self._each(lambda name, cap: max(cap - getattr(spent, name), type(cap)(0)))
 
     def share(self, parts: int) -> Caps:

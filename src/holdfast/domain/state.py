@@ -64,7 +64,7 @@ class Overlay(dict[str, Task]):
 
 
 class _Contradiction(Exception):
-    """What the journal says cannot be; it never leaves this module."""
+    """The journal contradicts itself. Never leaves this module."""
 
 
 class State:
@@ -289,7 +289,7 @@ class State:
         self.known(settled.task).landed = settled.rewritten
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
-        """What could not be decided, or was too old to repeat, waits for a person."""
+        """Parks the task where the outcome could not be decided, or was too old to repeat."""
         task, result = self.known(closed.task), entry.output
         match entry.decision_type:
             case "task_spawn_confirmed":

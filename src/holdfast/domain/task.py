@@ -162,7 +162,7 @@ _VERBS = {
 
 
 def verb_of(event: str) -> str:
-    """What was to be done with the task, in words."""
+    """The participle for an event, for sentences; `moved on` for an unknown one."""
     return next((verb for each, verb in _VERBS.items() if each == event), "moved on")
 
 

@@ -198,7 +198,7 @@ _UNABLE = {"failed", "not_started", "resumes_exhausted"}
 
 
 def seems_lost(task: Task) -> bool:
-    """Whether a task that has failed did so because its conversation is not there."""
+    """Whether a task failed because its conversation is missing."""
     return bool(task.session) and task.failed in _UNABLE and task.came_to_nothing
 
 
@@ -214,7 +214,7 @@ def flag(task: Task, flagged: TaskFlagged) -> None:
 
 
 def fail(task: Task, moved: TaskMoved) -> None:
-    """What a gate or a person said of the candidate holds until there is another, or other words."""
+    """Records a failure. Feedback of a gate or a person stays until a candidate or other feedback replaces it."""
     task.feedback, task.failed = moved.feedback or task.feedback, str(moved.outcome.get("kind", ""))
     if task.attempt:
         detail = str(moved.outcome.get("detail", ""))

@@ -89,7 +89,7 @@ class Board:
         return None if file is None or name in self.stopped else file.definition
 
     def unfiled(self, task: Task) -> Definition | None:
-        """What came through the API, as long as it has no file yet."""
+        """The tasks from the API that have no file yet."""
         if not task.unfiled:
             return None
         made = self.early.get(task.id) or parse(task.unfiled.encode(), task.id)

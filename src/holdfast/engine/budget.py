@@ -26,7 +26,7 @@ _ALIKE = 1e-9
 
 
 class BudgetRefusal(msgspec.Struct, frozen=True):
-    """Why nothing is started. `until`: when it can be otherwise; None: not by waiting for a time.
+    """The reason why nothing is started. `until`: when that may change; None where time alone does not change it.
 
     `reserved`: it is not used up, but set aside for agents at work; an agent that ends may give some back.
     """
@@ -62,7 +62,7 @@ def reserve(
 
 
 def binding(task: Task, definition: Definition, config: Config, state: State, limit_name: str) -> Scope:
-    """Which cap an attempt has run into that ended at the limit on `limit_name`, asked while the task is in progress.
+    """The cap behind the limit `limit_name` that ended an attempt; asked while the task is in progress.
 
     The task's own: it has failed. The run's or the day's: it has used its share, and is given back.
     """
@@ -91,7 +91,7 @@ def _own(definition: Definition, name: str) -> float | int | None:
 
 
 def _set_aside(tasks: Iterable[Task]) -> Spend:
-    """What agents at work may still spend. One without a limit has nothing set aside, and counts as it spends."""
+    """The sum that agents at work may still spend. One without a limit reserves nothing, and counts as it spends."""
     total = Spend()
     for task in tasks:
         if task.state in AT_WORK:

@@ -54,7 +54,7 @@ class FileWatch(Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What came of one piece of work. `key` is that of the request that it was done for; empty for the loop's own."""
+    """The result of one piece of work. `key` is that of the request that asked for it; empty for the loop's own."""
 
     task: str
     key: str
@@ -81,7 +81,7 @@ class LandingThread:
         threading.Thread(target=self._carry_out, args=(task, work, key), name="landing", daemon=True).start()
 
     def take(self) -> Ended | None:
-        """What has ended, once; None while nothing has."""
+        """Returns each result once; None while there is none."""
         try:
             ended = self._ended.get_nowait()
         except queue.Empty:
@@ -92,7 +92,7 @@ class LandingThread:
         return ended
 
     def answer(self, key: str) -> Ended | None:
-        """What came of the work that was begun under this key, once."""
+        """Returns the result of the work that was begun under this key, once."""
         return self._asked_for.pop(key, None)
 
     def _carry_out(self, task: str, work: Callable[[], Any], key: str) -> None:

@@ -103,7 +103,7 @@ def tree_of(journal: LedgerReader, task: Task) -> str:
 
 
 def _interrupted(store: Store, journal: LedgerReader, task: Task) -> PromptTree:
-    """What the agent had changed after its last turn when its start was orphaned."""
+    """The files that the agent changed after its last turn, before its start was orphaned."""
     orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
     if orphan is None or task.was_put_back:
         return PromptTree()
@@ -190,7 +190,7 @@ def set_strangers_aside(
 
 
 def _end_before(path: Path, start: int) -> int:
-    """Where the lines of the starts before this one end."""
+    """The offset at which the lines of the earlier starts end."""
     return max(
         (line.cursor for line in ledger.LineLedger(path).read() if line.record.get("start", 0) < start), default=0
     )

@@ -23,7 +23,7 @@ POINTS = tuple(f"effect.{kind}.{when}" for kind in EFFECTS if kind != "publish" 
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """What became of one intent, for a person to read."""
+    """The outcome of one intent, for a person to read."""
 
     task: str
     intent: str

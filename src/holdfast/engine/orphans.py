@@ -126,7 +126,7 @@ def _worked_after_last_turn(files: Attempt, start: int) -> bool:
 
 
 def _salvage(context: RunContext, task: Task, made: Definition) -> bool:
-    """Whether the orphan is done by what its last turn left, which becomes a candidate and is verified like any other.
+    """Makes a candidate of the orphan's last turn, to be verified like any other; False where there is none.
 
     Only where something judges whether the work is complete: gates, or a person who must approve it. A candidate that
     they refuse fails the attempt as usual, and the next one begins with it.

@@ -1,4 +1,4 @@
-"""How a start ends, as its runner said: what that makes of the task. Where nobody said anything, see `orphans.py`.
+"""Turns the end of a start, as its runner wrote it, into the task's next state. Without an end, see `orphans.py`.
 
 Before anything else every turn that the attempt completed is journalled.
 """
@@ -53,7 +53,7 @@ _USED_UP = {
 
 
 def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
-    """What the runner said becomes the task's next state."""
+    """Turns the runner's `exit.json` into the task's next state."""
     context.turns.follow(task)
     match ended.ending:
         case Ending.DONE:
@@ -93,7 +93,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
 
 
 def _is_lost(context: RunContext, task: Task, ended: Exit) -> bool:
-    """Whether a start that was to go on with a conversation has come to nothing: no turn, no word, nothing spent."""
+    """Whether a start that was to resume a conversation did nothing: no turn, no output, no spending."""
     agent = context.agents.get(task.worked_by)
     if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
         return False
@@ -117,7 +117,7 @@ def _begin_anew(context: RunContext, task: Task, ended: Exit) -> None:
 
 
 def _with_last_lines(context: RunContext, task: Task, ended: Exit) -> str:
-    """How it ended, with what it printed last where it gave no reason by itself."""
+    """The ending, with the last output where it gave no reason."""
     lines = _last_lines(context.layout.attempt_files(task.attempt), ended.start)
     if not lines or not ended.detail.startswith(_WITHOUT_REASON) or lines[-1] in ended.detail:
         return ended.detail
@@ -142,12 +142,12 @@ def _last_lines(files: Attempt, start: int) -> list[str]:
 
 
 def _end_of(context: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
-    """What the end of a start says, whatever becomes of the task: its tree is what the next start goes on with."""
+    """The facts that the end of a start adds to any move: the next start continues from its tree."""
     return {"session": ended.session, "rest": uncounted_spend(context, task, ended), "tree": ended.snapshot}
 
 
 def uncounted_spend(context: RunContext, task: Task, ended: Exit | None) -> Spend:
-    """What the start has spent and no turn has counted: an agent pays for its last words, too."""
+    """The spending of a start that no turn has counted: an agent pays for its last words, too."""
     used = task.used
     if ended is not None:
         spent = ended.spent
@@ -162,7 +162,7 @@ def uncounted_spend(context: RunContext, task: Task, ended: Exit | None) -> Spen
 
 
 def unsettled_spend(context: RunContext, task: Task) -> Spend:
-    """What the last start, which has ended, has spent after its last turn."""
+    """The spending of the last start, which has ended, after its last turn."""
     if not task.starts or task.remote:
         return Spend()
     return uncounted_spend(
@@ -215,7 +215,7 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
 
 
 def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
-    """What was done elsewhere is kept in the attempt's turns, and the next attempt begins with it."""
+    """Refuses a result with changes inside submodules, which only the attempt's turns keep."""
     paths = ", ".join([path for each in found.values() for path in each][:5])
     if context.worktrees.modules is None:
         kind = "submodule"

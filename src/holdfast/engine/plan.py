@@ -144,7 +144,7 @@ def plan(
 
 
 def is_at_work(task: Task, seen: Liveness | None) -> bool:
-    """Whether somebody works on it. One that waits for a person is nobody's once its process is gone."""
+    """Whether a worker has the task. One that waits for a person has none once its process is gone."""
     is_known = task.remote or task.parked in ("", STOPPED)
     return task.state in AT_WORK and (is_known or seen is Liveness.ALIVE)
 

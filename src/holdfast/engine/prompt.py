@@ -162,7 +162,7 @@ def template(layout: Layout) -> str:
 
 
 def template_problem(layout: Layout) -> str:
-    """What is wrong with the template, as a sentence: it would be so for every task. Empty where nothing is."""
+    """The problem of a template, as a sentence, which every task would have; empty where there is none."""
     try:
         check(template(layout), FIELDS, str(layout.prompt_template))
     except InputError as error:
@@ -220,13 +220,13 @@ def _begun(left: PreviousAttempt | None) -> str:
 
 
 def _past(past: Past) -> str:
-    """How far an attempt before this one came, and why it came to nothing."""
+    """One line on an earlier attempt: its turns, and why it ended."""
     ended = f"{past.kind}: {past.detail}" if past.kind and past.detail else past.kind or "given up for another"
     return f"attempt {past.number}: {past.turn} {'turn' if past.turn == 1 else 'turns'}, {ended}"
 
 
 def _history(layout: Layout, task: Task) -> str:
-    """What the attempts so far said and did, from the traces, but for what was undone; of a long history the end."""
+    """The messages and tool calls of the attempts so far, without what was undone; of a long history the end."""
     undone = {each.attempt: each for each in task.past}
     text = ""
     for number in range(task.attempts, 0, -1):

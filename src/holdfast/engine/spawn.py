@@ -72,7 +72,7 @@ class Spawn:
         return Happened({"attempt": attempt, "start": start})
 
     def has_begun(self, attempt: str, start: int, intent: str) -> bool:
-        """Whether the start is a runner's. If nobody has it yet, it is ours from now on, and will never be."""
+        """Whether a runner took the start. If none has, this takes it, so that none ever will."""
         files = self._layout.attempt_files(attempt)
         self._clear(attempt, start, intent)
         attempt_folder.make_folder(files)
@@ -108,7 +108,7 @@ class Spawn:
         return not has_start and child is not None and child.poll() is None
 
     def look(self, task: Task) -> Liveness:
-        """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
+        """The liveness of a confirmed start. One of ours that has no files yet counts as alive."""
         attempt, start, intent = task.attempt, task.starts, task.intent
         files = self._layout.attempt_files(attempt)
         seen = attempt_folder.liveness(files, start, intent)
@@ -127,5 +127,5 @@ class Spawn:
 
 
 def _name(intent: OpenIntent) -> str:
-    """What the files of the start are to name; nothing where the intent is from before they did."""
+    """The intent's name, as the start's files carry it; empty for intents of older versions."""
     return intent.ref.name if intent.entry.inputs.get("names_files") else ""

@@ -53,7 +53,7 @@ ORDER_TYPE = "application/json"
 
 
 class NotStarted(msgspec.Struct, frozen=True):
-    """Why a task was not started. `soon`: an agent's end may change that. `for_all`: no other would be, either.
+    """The reason why a task was not started. `soon`: an agent's end may change it. `for_all`: it holds for every task.
     `fault`: the machine failed, and the task is open again under the same attempt. `until`: when it may be started
     again, where that is known. `of_agent`: the reason is its agent's, not its own."""
 
@@ -121,7 +121,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
 
 
 def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:
-    """Why a confined agent's program is not there for it; each start would fail the same way."""
+    """The reason why the sandbox hides the agent's program; every start would fail the same way."""
     program = agent.find() or ""
     shown = (Path(program).is_relative_to(each) for each in bwrap.shown_below_covered(context.repo))
     is_seen = not program.startswith(_OTHERS_INSIDE) or any(shown)

@@ -23,7 +23,7 @@ _NOT_PASSED = ("failed", "timed_out")
 
 
 class GateFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """How one gate came out. `blob` has all that it printed, `output` the lines that are shown. `told`: it was not
+    """The result of one gate. `blob` has all that it printed, `output` the lines that are shown. `told`: it was not
     run again, because a person said that it had passed."""
 
     name: str

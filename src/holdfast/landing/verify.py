@@ -301,7 +301,7 @@ def _read(files: Attempt) -> tuple[GateVerdict | None, bytes]:
 
 
 def not_again(parked: str, files: Attempt, gates: Sequence[Gate]) -> list[str]:
-    """What is not performed again once a person said that it happened, as `Task.happened` names it.
+    """The names, as in `Task.happened`, of what is not performed again once a person said that it happened.
 
     For gates: those that had begun and must not run twice, as far as that is known.
     """

@@ -214,7 +214,7 @@ class FileLedger:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread appends in here shares one sync, and is on stable storage when this ends.
+        """Lets the appends of this thread share one sync. They are on stable storage when it ends.
 
         The state knows it at once, but nobody else can append before it is durable; if it cannot be made so, the
         journal takes nothing any more, and the process has to end.
@@ -331,7 +331,7 @@ class FileLedger:
             self._unsaved, self._save_at = 0, CHECKPOINT_EVERY
 
     def _save_if_possible(self) -> None:
-        """What was appended is durable without it: that it cannot be written now costs a later run some reading."""
+        """Saves a checkpoint. If that fails, nothing is lost: a later run reads more of the journal."""
         try:
             self.save()
         except StaleEpoch:

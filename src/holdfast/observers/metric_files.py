@@ -52,7 +52,7 @@ _START: Place = (-1, "", -1)
 
 
 class Journalled(Protocol):
-    """What this needs of who writes the journal: where that was before this run, and where and what it is now."""
+    """The part of the ledger that this needs: its position before this run and now, the state, and a fold."""
 
     @property
     def found(self) -> checkpoint.Recovered: ...

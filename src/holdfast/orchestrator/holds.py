@@ -33,7 +33,7 @@ PAUSE_S_MAX = 60.0
 
 
 class TaskHold(msgspec.Struct, frozen=True):
-    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None.
+    """The reason why a task is not started or landed now, and when to try again; `until` is None: not in this run.
 
     `until` is for people to read. Counted is to `due`, on the clock that nobody sets.
     """
@@ -91,7 +91,7 @@ class TaskHolds(dict[str, TaskHold]):
 
 
 class Waits:
-    """How long tasks have waited for subtasks. Counted while a run lives; begun anew by each run and after each gap."""
+    """Measures how long tasks have waited for subtasks, while a run lives. Each run, and each gap, begins anew."""
 
     def __init__(self, look_s: float) -> None:
         self._awake = Awake(look_s + GAP_S)

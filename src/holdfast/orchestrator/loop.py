@@ -306,7 +306,7 @@ class Loop:
                 lapse(context, task)
 
     def _observe(self, name: str) -> Observation | None:
-        """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
+        """Journals the turns so far of a task in progress, and observes its attempt."""
         task = self.board.task(name)
         if task.state is not TaskState.IN_PROGRESS or task.remote:
             return None
@@ -381,7 +381,7 @@ class Loop:
             return not self._held() and not waits and self.board.graph.next_moment() is None
 
     def _patience(self) -> float:
-        """How long nothing can become due by itself."""
+        """The seconds until something may become due by itself."""
         now = monotonic()
         waits = [BEAT_S, *(hold.due - now for hold in self.holds.values() if hold.until is not None)]
         with self.board.lock:

@@ -214,7 +214,7 @@ def homes() -> list[Path]:
 
 
 def in_words() -> str:
-    """Which there is, for `doctor`."""
+    """The kind of control groups here, in words, for `doctor`."""
     found = homes()
     if not found:
         return "none is writable here: an agent that hides from its runner may outlive it"

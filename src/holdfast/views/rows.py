@@ -171,7 +171,7 @@ def build_node(task: Task | None, made: Definition, **more: Any) -> Node:
 
 
 def start_time(task: Task | None, made: Definition) -> float:
-    """When its time comes, by its definition and by what it was put off for; 0: it waits for no time."""
+    """The time before which it does not start, by its definition or because it was put off; 0: none."""
     return max(task.not_before if task else 0.0, made.not_before or 0.0)
 
 
@@ -183,7 +183,7 @@ def fault_of(task: Task | None) -> str:
 
 
 def last_reason(task: Task) -> str:
-    """Why it has failed or was cancelled, or what became of the last attempt of one that is open again."""
+    """The reason for its failure or cancellation; for a task that is open again, the end of its last attempt."""
     is_told = task.state in (TaskState.FAILED, TaskState.CANCELLED) or (task.state is TaskState.OPEN and task.attempts)
     return str(task.outcome.get("detail") or "") if is_told else ""
 

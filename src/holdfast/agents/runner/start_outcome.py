@@ -67,7 +67,7 @@ _CANNOT = {
 
 
 def cannot(finished: Finished) -> Stop | None:
-    """Why the agent cannot continue, however often it tries; None where it does not say so."""
+    """The error of the agent that no retry helps against; None where it reports none."""
     ending = None if finished.ok else _CANNOT.get(finished.kind)
     return None if ending is None else Stop(ending, finished.detail)
 

@@ -95,7 +95,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Unusable(Exception):
-    """Why a checkpoint does not count; it never leaves this module."""
+    """The reason why a checkpoint is ignored. Never leaves this module."""
 
 
 class _Unread(msgspec.Struct, frozen=True):

@@ -206,7 +206,7 @@ class DataLock:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Who the file names, held or not; None when there is no whole line (none yet, or torn by a crash)."""
+    """The process that the file names, lock held or not; None without a whole line (none yet, or torn by a crash)."""
     try:
         line, end, _ = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
@@ -246,7 +246,7 @@ def _close_in_forked_child() -> None:
 
 
 def live_owner(path: Path) -> Holder | None:
-    """Who owns the root now, where that can be said from here."""
+    """The process that owns the root now, where that can be found out from here."""
     holder = read_holder(path)
     return holder if is_held_by(path, holder) else None
 
