@@ -193,6 +193,10 @@ def test_the_page_shows_the_rooms_as_they_are() -> None:
     assert rooms_page.main(["--check"]) == 0
 
 
+def test_every_room_has_its_place() -> None:
+    assert {room for room in rooms() if line_of(room) is None} == {TESTING, "__main__"}, "tools/rooms.py has the order"
+
+
 # The docstring of a package: its purpose, and then what enters and leaves it and where to begin.
 READ_FIRST = re.compile(r"\bRead `([\w/]+\.py)`")
 

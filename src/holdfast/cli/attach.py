@@ -52,7 +52,7 @@ def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None
     """Follow an agent: what it says, the tools it calls, and its turns, as they come.
 
     TASK is a task, or one of its attempts. It ends when the attempt does, and follows it over restarts of its runner.
-    Leaving it with Ctrl-C stops nothing. It works whether or not somebody runs.
+    Leaving it with Ctrl-C stops nothing. It works with and without a run.
     """
     app = find_app(ctx)
     if task is None:

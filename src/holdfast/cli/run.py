@@ -250,7 +250,10 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
 @click.command(epilog="Examples:  holdfast stop  ·  holdfast stop --agents  ·  holdfast stop fix-login")
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @click.option("--agents", "agents_too", is_flag=True, help="End the agents that work, too; they can be continued.")
-@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS",
+    help="How long to wait for the end.",
+)  # fmt: skip
 @as_json
 @click.pass_context
 def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: float, as_json: bool) -> None:

@@ -28,9 +28,9 @@ UNSOUND = 4
 @as_json
 @click.pass_context
 def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool) -> None:
-    """Reads the whole journal and holds everything else against it: the checkpoint, the backlog's folders, the files
-    of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. Changes
-    nothing, and may run beside `holdfast run`.
+    """Read the whole journal, and compare everything else with it: the checkpoint, the backlog's folders, the files
+    of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. It
+    changes nothing, and may run beside `holdfast run`.
 
     --repair rebuilds only what follows from the journal; the journal itself is never touched. What was damaged is
     kept in quarantine/.
@@ -78,7 +78,7 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
 @as_json
 @click.pass_context
 def seal(ctx: click.Context, as_json: bool) -> None:
-    """Verifies the audit log and seals all records that it has: one signed file with one hash, the root. Publish that
+    """Verify the audit log and seal all its records: one signed file with one hash, the root. Publish that
     root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
 
     The key comes from HOLDFAST_AUDIT_KEY, else from the file of the setting
@@ -129,8 +129,8 @@ def prove(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Proves that record SEQ of a DAY stands in the sealed audit log. With --verify, checks such a proof against a
-    published root; that needs neither key nor repository. The exit code is 4 when the proof does not hold.
+    """Prove that record SEQ of a DAY stands in the sealed audit log. With --verify, check such a proof against a
+    published root, which needs neither key nor repository. The exit code is 4 when the proof does not hold.
 
     \b
     Examples:

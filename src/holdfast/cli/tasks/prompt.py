@@ -1,4 +1,4 @@
-"""`prompt`: exactly what an agent would be told."""
+"""`prompt`: the exact prompt that an agent would get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @as_json
 @click.pass_context
 def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: bool) -> None:
-    """Show exactly what a task's agent would be told at its next start.
+    """Show the exact prompt that a task's agent would get at its next start.
 
     The words come from a template. Yours is config/prompt.md in the data root, where there is one.
     """

@@ -29,6 +29,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.domain.wording import plural
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.intents import Executed, Keys, OpenIntent, Pairing
@@ -281,5 +282,5 @@ def _head(path: Path, first: bytes) -> _Head:
 def _lines(path: Path, body: bytes, count: int) -> list[bytes]:
     lines = body.split(b"\n")[:-1]
     if len(lines) != count:
-        raise _Unusable(f"{path.name} has {len(lines)} lines, and says {count}")
+        raise _Unusable(f"{path.name} has {plural(len(lines), 'line')}, and says {count}")
     return lines
