@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-import apidocs
 from holdfast.decisions.mailbox import DECISIONS
 from holdfast.server.operations import Operation
+from holdfast.server.routes import all_operations
 from holdfast.storage.journal.reader import Chain
 from kit.project import layout, make_repo, sound, state
 from kit.server import Server, served
@@ -54,7 +54,7 @@ def test_every_operation_that_changes_something_is_asked_or_says_why_not() -> No
     def matches(operation: Operation, method: str, path: str) -> bool:
         return operation.method == method and bool(re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", operation.path), path))
 
-    changing = [each for each in apidocs.operations() if each.changes]
+    changing = [each for each in all_operations() if each.changes]
     asked = {each.name for each in changing for method, path, _ in REQUESTS if matches(each, method, path)}
     told = {each.name for each in changing if {each.name, each.name.rpartition("_")[0]} & NOT_ASKED.keys()}
     assert {each.name for each in changing} - asked - told == set()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.storage.audit.key import AuditKey
 
 UNSOUND = 4
+# Counts whose name in the JSON does not say it to a person.
+_LABELS = {"of_tasks_over": "of ended tasks"}
 
 
 @click.command(short_help="Prove that everything fits together.")
@@ -213,7 +215,8 @@ def _print_report(report: CheckReport) -> None:
     for section in report.sections:
         verdict = "FOUND" if section.findings else "pending" if section.pending else ""
         verdict = verdict or ("not checked" if section.not_checked else "ok")
-        counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
+        counts = {_LABELS.get(name, name.replace("_", " ")): number for name, number in section.counted.items()}
+        counted = ", ".join(f"{label} {number:,}" for label, number in counts.items())
         click.echo(f"{section.name:<12} {verdict:<11} {counted}".rstrip())
         _print_details(section)
     click.echo(_answer(report))
