@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 
 class LedgerReader(Protocol):
-    """Reads what was decided. A reader that owns nothing takes no lock and writes nothing, also while somebody runs."""
+    """Reads the journal. A reader that is not the owner takes no lock and writes nothing, also during a run."""
 
     def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
         """Every entry with its run, verified, in order; or only those behind the one named."""
@@ -81,7 +81,7 @@ class Ledger(LedgerReader, Protocol):
 
     @property
     def observers(self) -> Sequence[Observer]:
-        """Those that are told, in order."""
+        """The observers, in the order in which they get entries."""
 
     def observe(self, observer: Observer) -> None:
         """Tells an observer what the journal has behind its cursor, and from then on of each entry."""

@@ -110,7 +110,7 @@ class Scanner:
         return {name: seen for name, seen in self._seen.items() if seen.settled and seen.found is not None}
 
     def remember(self, seen: dict[str, ScannedFile]) -> None:
-        """Begins with what somebody has seen before."""
+        """Starts the cache with the results of an earlier scan."""
         self._seen = seen
 
     def found(self) -> list[FoundFile]:

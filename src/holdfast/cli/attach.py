@@ -175,7 +175,7 @@ class _Lines:
 
 
 def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follower) -> None:
-    """Until the attempt is over: its runner has ended, and nobody goes on with it."""
+    """Follows until the attempt is over: its runner has ended, and no run continues it."""
     polls, start = 0, 0
     while True:
         ended = _over(app, name, attempt) if polls % LOOK_EVERY == 0 else None

@@ -143,7 +143,7 @@ def run(
 
 
 def _note_permissions(app: App, context: RunContext, note: Note, only: list[str]) -> None:
-    """Before an agent works here for the first time, who that is and what it may do."""
+    """Prints, before an agent first works here, its name and what it may do without asking."""
     from holdfast.cli.preflight import about_permissions
     from holdfast.domain.routing import choose
 
@@ -178,7 +178,7 @@ def server(context: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterat
 
 @contextlib.contextmanager
 def alone(app: App) -> Iterator[None]:
-    """Says how to go on where somebody else has the data root."""
+    """Raises RunsAlready, which says what to type, where another process owns the data root."""
     try:
         yield
     except Locked as held:

@@ -120,7 +120,7 @@ def _expect_new(
 
 
 def _expect_sound(decision: DecisionContext, made: Mapping[str, Definition]) -> None:
-    """A dependency that there is not, or a circle among the new ones."""
+    """Refuses an unknown dependency, or a cycle among the new tasks."""
     asked = {name for each in made.values() for name in (*each.depends_on, *([each.parent] if each.parent else []))}
     known = [(name, Definition(name)) for name in asked if name in decision.tasks]
     problems = problems_of([*known, *made.items()])

@@ -1,6 +1,6 @@
 """Workers that are none of ours: they claim a task through the API, say how it goes, and complete or fail it.
 
-A claim has a lease: who gives no sign of life until it runs out has lost the task. What a worker completes is judged
+A claim has a lease: a worker without a sign of life until its end loses the task. What a worker completes is judged
 and landed like everything else, by the commit that it names.
 """
 

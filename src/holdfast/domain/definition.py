@@ -118,7 +118,7 @@ def parse(text: bytes, stem: str) -> Definition | list[FileProblem]:
 
 
 def from_mapping(values: Mapping[str, Any], text: bytes = b"{}") -> Definition | list[FileProblem]:
-    """The definition that has these values; `text` is where problems are told the places of."""
+    """The definition with these values; problems name their places in `text`."""
     made = msgspec.convert(_normal(values), Definition)
     return _wrong_values(text, made) or made
 

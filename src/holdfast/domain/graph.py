@@ -197,7 +197,7 @@ class Graph:
         }
 
     def due_moves(self, overdue: Collection[str] = ()) -> list[tuple[str, TaskEvent]]:
-        """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long.
+        """Moves that follow from the ends of other tasks: a task that waited for them is ready, or has waited too long.
 
         `overdue`: those that have waited for their subtasks as long as they may. They are BLOCKED until the subtasks
         are over.

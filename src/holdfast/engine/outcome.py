@@ -265,6 +265,6 @@ def _fail_for_good(context: RunContext, task: Task, reason: Reason, kind: str, e
 
 
 def _give_back(context: RunContext, task: Task, reason: Reason, ended: Exit) -> None:
-    """The task is open again, and goes on with the same attempt and conversation when its turn comes."""
+    """Opens the task again: it continues the same attempt and conversation when its turn comes."""
     context.move(task, TaskEvent.REQUEUE, reason, **_end_of(context, task, ended))
     context.note(task.id, f"{task.attempt} pauses: {ended.detail}")

@@ -60,7 +60,7 @@ class TaskHolds(dict[str, TaskHold]):
         self[name] = TaskHold(reason, self._clock() + wait_s if soon else None, monotonic() + wait_s)
 
     def pause(self, name: str, reason: str, *, stays: bool) -> None:
-        """After a fault of the machine. `stays`: the run goes on by itself, so it keeps trying."""
+        """Holds a task after a fault of the machine. `stays`: the run does not end by itself, so it keeps trying."""
         self.failures[name] += 1
         if not stays and self.failures[name] >= FAILURES_MAX:
             self.hold(name, f"{reason} The next run goes on with it.", soon=False)

@@ -124,7 +124,7 @@ class Loop:
         self._wakes.put(None)
 
     def _sleep(self) -> None:
-        """Until somebody wakes the loop, or something is due by itself."""
+        """Sleeps until something wakes the loop, or is due by itself."""
         with contextlib.suppress(queue.Empty):
             self._wakes.get(timeout=self._patience())
             while True:

@@ -143,7 +143,7 @@ def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
 
 
 def listen(settings: Server, last_port: int) -> socket.socket:
-    """A socket that listens where the settings say. Beyond loopback only with TLS, or when somebody insists."""
+    """A socket that listens where the settings say. Beyond loopback only with TLS, or with `plain_beyond_loopback`."""
     if settings.host not in LOOPBACK and not settings.tls_cert and not settings.plain_beyond_loopback:
         raise ListenRefused(host=settings.host)
     if settings.tls_cert:

@@ -383,7 +383,7 @@ def _expect_editable(overview: Overview, task: str) -> None:
 
 
 def _expect_sound(overview: Overview, texts: list[Text]) -> None:
-    """A dependency that there is not, or a circle, is refused here; by hand one may write files in any order."""
+    """Refuses an unknown dependency or a cycle. Files written by hand may come in any order, and are not refused."""
     new = {text.made.id: text for text in texts}
     others = [(name, file.definition) for name, file in overview.files.items() if name not in new]
     broken = {task for problem in overview.problems for task in problem.tasks} - overview.files.keys()

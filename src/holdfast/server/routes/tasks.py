@@ -137,7 +137,7 @@ class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def explain(values: Any) -> None:
-        """Raises, for a key that there is not, the sentence that a file would get."""
+        """Raises the error that a file would get for an unknown key."""
         if isinstance(values, dict) and not values.keys() <= set(NewTask.__struct_fields__):
             from_values({"id": "new", **values})
             # What a file may have, and nobody gives.

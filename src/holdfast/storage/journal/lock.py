@@ -3,7 +3,7 @@
 The file holds one JSON line: pid, start_ticks, boot_id, host, run, epoch, since, journal. It is written in place,
 because the lock is on the inode and a renamed file would be another lock.
 
-- The kernel's flock alone decides who owns the root; the line only says who to talk about. A crash may tear it, so of
+- The kernel's flock alone decides who owns the root; the line is only for messages. A crash may tear it, so of
   what it says only the epoch is used again, and only above the floor that the caller takes from the run files.
 - Each owner has a greater epoch than every owner before it, durable before the lock is handed out.
 - The descriptor never reaches a child: a lock is free the moment its owner has died, whatever the owner had started.
