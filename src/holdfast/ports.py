@@ -84,7 +84,7 @@ class Ledger(LedgerReader, Protocol):
         """The observers, in the order in which they get entries."""
 
     def observe(self, observer: Observer) -> None:
-        """Tells an observer what the journal has behind its cursor, and from then on of each entry."""
+        """Gives an observer the entries behind its cursor, and from then on each new one."""
 
     def stop_observing(self, observer: Observer) -> None: ...
 
@@ -120,7 +120,7 @@ class Ledger(LedgerReader, Protocol):
         """Gives every task that is held through the API a lease, where nobody's heartbeat is known any more."""
 
     def lease(self, task: str) -> Claim | None:
-        """The claim by which a task is held, as long as its lease was heard of."""
+        """The claim that holds a task, while its lease is known."""
 
     def expired(self) -> list[Claim]:
         """Claims whose lease has run out: nobody takes them back by itself.
@@ -153,7 +153,7 @@ class DidNotHappen(msgspec.Struct, frozen=True):
 
 
 class InDoubt(msgspec.Struct, frozen=True):
-    """It cannot be told; a person must decide."""
+    """Nobody can know whether it took place; a person must decide."""
 
     reason: str
 
@@ -217,7 +217,7 @@ class Agent(Protocol):
     def can(self) -> Can: ...
     @property
     def permission(self) -> Permission | None:
-        """What it may do unasked; None where nobody but the command itself can say so."""
+        """The permissions that it has without asking; None where only the command itself decides."""
 
     @property
     def install(self) -> str: ...
@@ -225,10 +225,10 @@ class Agent(Protocol):
     def sign_in(self) -> str: ...
 
     def find(self) -> str | None:
-        """Where its program is; None where it is not installed."""
+        """The path of its program; None where it is not installed."""
 
     def version(self, wait_s: float) -> str:
-        """What the program says that it is; empty where it does not say, or not in time."""
+        """The program's version line; empty where it prints none, or not in time."""
 
     def is_signed_in(self) -> bool | None:
         """None where it cannot be told without asking the model."""

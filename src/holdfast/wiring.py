@@ -166,7 +166,7 @@ def build_effects(
 
 
 def bring_up_to_date(context: RunContext) -> None:
-    """Gives what an older version left its form of today, and finds landings that a person's git has rewritten."""
+    """Migrates what an older version left, and finds landings that a person's git has rewritten."""
     repo, layout, tasks = context.repo, context.layout, context.ledger.state.tasks
     migrate(repo, layout, context.ledger, functools.partial(context.note, ""))
     pins.tidy(repo, layout, tasks)

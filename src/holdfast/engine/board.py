@@ -124,7 +124,7 @@ class Board:
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
     def take_in(self) -> SyncReport:
-        """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
+        """Reads the backlog, journals what people changed, and updates the graph with the tasks concerned."""
         report = take_in(self.ledger, self.backlog, self.blobs)
         with self.lock:
             self._learn(report)
@@ -158,7 +158,7 @@ class Board:
                 self._unprojected.add(name)
 
     def file_new(self) -> bool:
-        """Writes the files of tasks that came through the API; False where their folder is gone until the next look."""
+        """Writes the files of tasks that came through the API; False where their folder is missing."""
         new = [name for name in self._unprojected.copy() if self.tasks[name].unfiled]
         if new:
             try:

@@ -146,7 +146,7 @@ class RunContext:
     heard: set[str] = field(default_factory=set)
 
     def tell(self, report: SyncReport) -> None:
-        """Notes what a person should hear of the backlog's files, each sentence once in a run."""
+        """Notes for a person what a sync did or could not use, each sentence once in a run."""
         for task, words in report.told():
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
@@ -159,7 +159,7 @@ class RunContext:
 
     @functools.cached_property
     def silence(self) -> Silence:
-        """How long each runner has given no sign of life."""
+        """Measures how long each runner has given no sign of life."""
         return Silence(self.config.heartbeat_timeout_s)
 
     @property
@@ -218,7 +218,7 @@ class RunContext:
         self.ledger.append(self.ledger.epoch, records)
 
     def expect_result(self, task: Task, *commits: str) -> None:
-        """Before what an attempt came to is taken, judged or landed."""
+        """Raises ResultLost where a commit of the attempt is not whole. Called before it is taken, judged or landed."""
         store = self.worktrees.store
         for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
             raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)

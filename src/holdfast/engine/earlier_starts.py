@@ -131,14 +131,14 @@ def turn_as_commit(
 
 
 def expect_whole(store: Store, task: str, attempt: str, turn: int, commit: str) -> None:
-    """Before anything is begun with it: what the journal acknowledged and is gone is for a person to decide."""
+    """Raises SnapshotLost where the commit of a journalled turn is not whole. Called before a start begins with it."""
     reason = store.flaw_of(commit) if store.exists else "the store is missing"
     if reason:
         raise SnapshotLost(task=task, attempt=attempt, turn=turn, commit=commit, store=store.path, reason=reason)
 
 
 def expect_nested(worktrees: Worktrees, task: str, attempt: str, turn: int, base: str, commit: str) -> None:
-    """Before a start goes on with a snapshot: the repositories that were made inside the worktree stand there still."""
+    """Raises NestedLost where a repository inside the worktree is gone. Called before a start with a snapshot."""
     if gone := nested_gone(worktrees, task, base, commit):
         raise NestedLost(task=task, attempt=attempt, turn=turn, folder=worktrees.path(task) / git.readable(gone[0]))
 

@@ -65,7 +65,7 @@ def carry_out(context: EffectContext, intended: EffectIntended) -> dict[str, Any
 
 
 def acknowledge(context: EffectContext, intended: EffectIntended) -> dict[str, Any]:
-    """Puts on record what took place without this journal's knowledge. Performs nothing; empty where it did not."""
+    """Journals an effect that took place unknown to this journal. Performs nothing; empty where it did not."""
     ledger, kind = context.ledger, EFFECT_OF[type(intended)]
     intent = _intend(ledger, kind, intended)
     match _look(context.effects[type(intended)], kind, intent):

@@ -42,7 +42,7 @@ class LandingResult(StrEnum):
 
 
 def verify_and_land(context: RunContext, task: Task) -> LandingResult:
-    """Takes a task that is done as far as it goes."""
+    """Verifies, lands and closes a task that is done, as far as it gets."""
     if not task.candidate and not task.attempt:
         # Its subtasks were its work, and each has landed by itself.
         _close(context, task, {"kind": "subtasks"})

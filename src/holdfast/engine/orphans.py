@@ -29,7 +29,7 @@ PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
 
 
 def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
-    """Ends whatever is left of the attempt, then says that it is nobody's."""
+    """Ends whatever is left of the attempt, and journals that it is orphaned, or its end if it wrote one just now."""
     files = context.layout.attempt_files(task.attempt)
     starts.end_all(files, task.attempt, task.starts, context.config.grace_s)
     # It may have come to its end just now, and said so.

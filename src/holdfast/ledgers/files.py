@@ -236,7 +236,7 @@ class FileLedger:
 
     @contextlib.contextmanager
     def end_journalled(self) -> Iterator[None]:
-        """Journals how the run ended, when this is left. A run that could not was killed, as the next one tells."""
+        """Journals how the run ended, when this is left. A run without such an entry was killed."""
         how, reason = "stopped", ""
         try:
             yield

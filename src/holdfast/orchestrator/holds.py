@@ -35,7 +35,7 @@ PAUSE_S_MAX = 60.0
 class TaskHold(msgspec.Struct, frozen=True):
     """The reason why a task is not started or landed now, and when to try again; `until` is None: not in this run.
 
-    `until` is for people to read. Counted is to `due`, on the clock that nobody sets.
+    `until` is for people to read; `due`, on the monotonic clock, decides.
     """
 
     reason: str
@@ -98,7 +98,7 @@ class Waits:
         self._since: dict[str, float] = {}
 
     def overdue(self, limits: Mapping[str, float]) -> set[str]:
-        """Takes all who wait, and how long each may; those who have waited so long."""
+        """The tasks that have waited as long as they may. `limits`: every task that waits, with its limit."""
         gaps, now = self._awake.gaps, self._awake.now()
         if self._awake.gaps > gaps:
             self._since.clear()

@@ -67,8 +67,8 @@ Work = Callable[["Loop"], list[str]]
 class Loop:
     """`only`: the tasks to start, where not all of them are wanted. `show` is called after each round.
 
-    `stays`: it goes on when nothing is left to do, until it is asked to stop. `works`: it starts, verifies and lands;
-    where it does not, it follows what others have begun, and does what it is asked.
+    `stays`: it ends only when it is asked to, not when nothing is left to do. `works`: it starts, verifies and lands;
+    without that, it follows what others have begun, and carries out requests.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class Loop:
                 self._wakes.get_nowait()
 
     def stop(self, how: str) -> None:
-        """Ends the loop; `agents`: those who work are ended first."""
+        """Ends the loop; `agents`: the agents at work are ended first."""
         self.stopping = how
         self.wake()
 
     def ask(self, work: Work) -> None:
-        """Has something done in the loop's thread, from any other."""
+        """Runs a function in the loop's thread. Called from any other thread."""
         self._asked.put(work)
         self.wake()
 
@@ -161,7 +161,7 @@ class Loop:
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
-        """While here, what happens outside wakes the loop."""
+        """While here, the end of a child, a changed file and a request wake the loop."""
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
