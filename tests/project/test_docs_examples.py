@@ -18,9 +18,11 @@ import pytest
 
 from holdfast.cli.commands import COMMANDS
 from holdfast.cli.commands import holdfast as group
+from holdfast.config.layers import load
 from kit import TOP
+from kit.git import git
 from kit.program import holdfast, type_in
-from kit.project import add, make_repo, sound, state
+from kit.project import add, layout, make_repo, sound, state
 from kit.server import served
 from kit.shell import steps_of
 
@@ -190,6 +192,19 @@ def test_the_backlog_of_how_to_can_be_typed_as_it_stands(tmp_path: Path) -> None
         said = type_in(repo, *words)
         assert said.returncode == 0, f"{words}: {said.stdout}{said.stderr}"
     assert "login" in said.stdout and "docs" in said.stdout
+    carried = re.search(r"^git (add .+)$", part, re.MULTILINE)
+    assert carried is not None
+    git(repo, *carried[1].split())
+    assert ".sdd/backlog/open/login.yaml" in git(repo, "diff", "--cached", "--name-only")
+
+
+def test_the_settings_of_the_page_are_settings(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path)
+    block = re.search(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert block is not None
+    layout(repo).settings.write_text(block[1])
+    config = load(repo, environ={}).config
+    assert (config.max_agents, [gate.name for gate in config.gates]) == (8, ["test", "lint"])
 
 
 @pytest.fixture(scope="module")
