@@ -158,7 +158,7 @@ def wanted_agents(config: Config, overview: Overview) -> dict[str, Definition]:
 
 
 def missing_agent(known: Mapping[str, Agent], name: str, made: Definition | None = None) -> str:
-    """Why the agent cannot work here, as a sentence with the way out; empty when it can."""
+    """A sentence that says why the agent cannot work here, with what to type; empty when it can."""
     agent = known.get(name)
     if agent is None:
         return f"There is no agent called {name}; known are {', '.join(sorted(known))}."

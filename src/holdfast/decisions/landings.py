@@ -1,4 +1,4 @@
-"""What a person can decide about a landing: send back what waits, land it as a branch, settle one that was rewritten.
+"""A person's decisions about landings: send back what waits, land it as a branch, settle one that was rewritten.
 
 A landing waits while its paths are changed in a checkout. It is journalled as `landing_waits`, and ends when the paths
 are free, when the task is cancelled, when it is sent back to its agent (`retry --reason`), or when the verified commit
@@ -104,7 +104,7 @@ def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Call
 
 
 class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person says of a lost landing: it is there as `commit` or, without one, it was dropped on purpose."""
+    """A person's answer about a lost landing: it is there as `commit` or, without one, it was dropped on purpose."""
 
     task: str
     commit: str = ""

@@ -38,7 +38,7 @@ _ALIVE = {Liveness.ALIVE, Liveness.HEADLESS}
 
 
 def candidate_of(decision: DecisionContext, attempt: str, turn: int) -> str:
-    """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
+    """The changes up to the end of a turn, as a commit on top of the attempt's first commit."""
     trees = decision.worktrees
     store, task = trees.store, decision.ledger.state.tasks.get(attempt.rpartition(".")[0])
     snapshot, base = snapshot_of(decision.ledger, attempt, turn), base_of(decision.ledger, task, attempt)

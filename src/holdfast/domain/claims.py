@@ -30,7 +30,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def refusal(task: Task, now: float) -> str:
-    """Why nobody can claim the task now; empty where it can be claimed."""
+    """The reason why the task cannot be claimed now; empty where it can."""
     if task.state is not TaskState.OPEN:
         return f"it is {task.state}"
     if task.parked:

@@ -89,7 +89,7 @@ def after(before: Outage | None, key: tuple[str, str], reason: str, detail: str,
 
 
 def next_try(before: Outage | None, now: float, policy: Policy, jitter: float) -> float:
-    """When to try again after an unreachable model: each round's pause is twice as long, within bounds.
+    """The time of the next try after an unreachable model: each round's pause is twice as long, within bounds.
 
     `jitter` is a number from 0 to 1, which makes the pause up to a quarter longer: so not all tasks retry at once.
     """

@@ -1,4 +1,4 @@
-"""Which agent works on a task, with which model, and why: a pure function of the definition, the rules and the task.
+"""Chooses the agent and the model for a task, with the reason: a pure function of definition, rules and task.
 
 In this order: whom a person gave the attempt to; what the task itself names; what its attempt began with, where that
 goes on; the next step of the cascade after an attempt that was too weak; the first route that fits; the first step of

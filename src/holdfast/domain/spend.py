@@ -1,4 +1,4 @@
-"""What work costs: dollars, tokens, turns and seconds, counted together wherever they are counted."""
+"""The cost of work: dollars, tokens, turns and seconds, counted together wherever they are counted."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from holdfast.errors import EntryUnfit, IllegalTransition
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What the state knows beside its tasks."""
+    """The state beside its tasks."""
 
     epoch: int
     run: Spend = Spend()

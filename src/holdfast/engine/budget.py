@@ -1,4 +1,4 @@
-"""What a start may spend. Pure: the state, the settings and the time decide.
+"""The budget of a start. Pure: the state, the settings and the time decide.
 
 Three caps hold at once: the task's, the run's and the UTC day's, each on dollars, tokens, turns and seconds. A start is
 given a share of what is left, and until it ends that share is nobody else's. A runner ends its agent once the share is
@@ -40,7 +40,7 @@ class BudgetRefusal(msgspec.Struct, frozen=True):
 def reserve(
     state: State, task: Task, definition: Definition, config: Config, now: float, free_slots: int
 ) -> Caps | BudgetRefusal:
-    """What this start may spend. `free_slots`: how many starts share what is left, this one included."""
+    """The caps of this start. `free_slots`: how many starts share what is left, this one included."""
     day = int(now // DAY_S)
     left = caps(config, "task", definition).less(Spend(task.usd, task.tokens, task.turns, task.seconds))
     if short := _used_up(left):

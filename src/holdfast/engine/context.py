@@ -1,4 +1,4 @@
-"""What the steps of the work share: the board, the effects, the agents, the worktrees, and how a task is moved."""
+"""The parts that the steps of the work share: board, effects, agents, worktrees, and how a task is moved."""
 
 from __future__ import annotations
 

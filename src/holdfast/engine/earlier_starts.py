@@ -1,4 +1,4 @@
-"""What earlier starts left: trees to continue from, and files of a lost journal that are in the way.
+"""Leftovers of earlier starts: trees to continue from, and files of a lost journal that are in the way.
 
 Which tree a later start continues from, the journal says, by its commit: of the last turn that stands, of the end of a
 start that was paused, or of an orphan that is kept as it was found. An attempt without any begins with its base and the
@@ -120,7 +120,7 @@ def _interrupted(store: Store, journal: LedgerReader, task: Task) -> PromptTree:
 def turn_as_commit(
     trees: Worktrees, journal: LedgerReader, task: Task, left: PreviousAttempt, who: merges.GitAuthor
 ) -> str:
-    """What an earlier attempt had changed by the end of a turn, as one commit on its base."""
+    """The changes of an earlier attempt up to the end of a turn, as one commit on its base."""
     snapshot = snapshot_of(journal, left.attempt, left.turn)
     expect_whole(trees.store, task.id, left.attempt, left.turn, snapshot)
     expect_nested(trees, task.id, left.attempt, left.turn, left.base, commit=snapshot)

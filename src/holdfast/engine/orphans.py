@@ -87,7 +87,7 @@ def continue_orphan(context: RunContext, task: Task) -> None:
     if task.used.turns or not task.resumes:
         context.append(back)
         return
-    # It came to nothing, and not for the first time: at once it would come to nothing again.
+    # Its start did nothing, and not for the first time: started at once, it would do nothing again.
     not_before = context.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
     context.append(context.flagged(task, "holdfast", parked=task.parked, not_before=not_before), back)
 

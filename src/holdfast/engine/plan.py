@@ -1,4 +1,4 @@
-"""What to do next: a pure function of the state, of what was seen of the attempts, and of the time.
+"""Decides what to do next: a pure function of the state, the observations of attempts, and the time.
 
 The loop performs what is planned, then plans again from what has become of it. So a plan never has to be complete or
 remembered: after a crash the next one is made from the same facts.
@@ -22,7 +22,7 @@ from holdfast.storage.records.attempt_folder import Liveness
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What was seen of the attempt that a task is in. `silent_s`: how long its runner has given no sign of life."""
+    """The observed state of a task's attempt. `silent_s`: how long its runner has given no sign of life."""
 
     seen: Liveness
     exit: Exit | None = None

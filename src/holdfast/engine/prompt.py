@@ -103,7 +103,7 @@ The worktree holds your work merged with the newest state of the target branch. 
 
 
 class Words(msgspec.Struct, frozen=True):
-    """Where the parts of a prompt come from."""
+    """The sources of a prompt's parts."""
 
     layout: Layout
     blobs: Blobs
@@ -111,7 +111,7 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class PromptTree(msgspec.Struct, frozen=True):
-    """What the agent finds in its worktree. `begun_by`: whose work it begins with, where no candidate was made of it.
+    """The worktree as the agent finds it. `begun_by`: whose work it begins with, where no candidate was made of it.
 
     `differing`: files that the agent changed after its last turn; `is_kept`: they are as it left them.
     """

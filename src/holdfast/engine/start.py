@@ -180,7 +180,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
 
 
 class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start is planned from; `holdfast prompt` has it without a run.
+    """The inputs of a start's plan; `holdfast prompt` has them without a run.
 
     `base_of` knows the commit that any attempt began with, empty where nobody does.
     """

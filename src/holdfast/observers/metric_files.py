@@ -131,7 +131,7 @@ def _whole(task: Task) -> dict[str, Any]:
 
 
 def _ending(entry: Entry, task: Task) -> dict[str, Any]:
-    """How it ended: the state, the reason for it, and of a failure its kind."""
+    """The ending: the state, the reason for it, and of a failure its kind."""
     failed = task.failed if task.state is TaskState.FAILED else ""
     return {"state": task.state, "reason": str(entry.inputs.get("reason", "")), "kind": failed}
 

@@ -227,8 +227,8 @@ class _Thread:
         self._thread.join(DRAIN_S + 2)
 
     def _run(self) -> None:
-        # Three threads share the interpreter, and each sync lets it go: at the usual 5 ms, who comes back from the disk
-        # would wait longer for its turn than for the disk.
+        # Three threads share the interpreter, and each sync lets it go: at the usual 5 ms, a thread that comes back
+        # from the disk would wait longer for its turn than for the disk.
         sys.setswitchinterval(SWITCH_S)
 
         async def main() -> None:

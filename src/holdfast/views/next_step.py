@@ -38,7 +38,7 @@ _INSTEAD = {
 
 
 def waiting_words(paths: Sequence[str]) -> str:
-    """Why a landing waits."""
+    """The reason why a landing waits, in words."""
     return f"its landing waits: you have changed {', '.join(paths[:5])} in your checkout"
 
 

@@ -134,7 +134,7 @@ def _context(files: Attempt) -> int:
 
 
 def age_of(path: Path, now: float) -> float:
-    """How long ago a file was written to; 0 where there is none."""
+    """The seconds since a file was written to; 0 where there is none."""
     try:
         return max(0.0, now - path.stat().st_mtime)
     except FileNotFoundError:
