@@ -13,7 +13,8 @@ from holdfast import errors
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.landing import branch as land
-from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land, lost_landings
+from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land
+from holdfast.landing.lost_landings import lost_landings
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder

@@ -26,7 +26,7 @@ from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
 from holdfast.git.lock_files import stale_locks
 from holdfast.identity import boot_id, is_stopped
-from holdfast.landing.branch import lost_landings
+from holdfast.landing.lost_landings import lost_landings
 from holdfast.landing.refresh import left_words
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, resources

@@ -27,7 +27,7 @@ from holdfast.config.settings import Config
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.errors import NotABlobId
-from holdfast.landing.branch import lost_landings
+from holdfast.landing.lost_landings import lost_landings
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.storage.files import disk

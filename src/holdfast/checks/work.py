@@ -20,8 +20,8 @@ from holdfast.engine.turn_follower import as_file, is_final
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
-from holdfast.landing.branch import branch_of, lost_landings, reaches
-from holdfast.landing.lost_landings import recognised, undone
+from holdfast.landing.branch import branch_of, reaches
+from holdfast.landing.lost_landings import lost_landings, recognised, undone
 from holdfast.landing.refresh import expect_not_reverted, left_words
 from holdfast.layout import Attempt, Layout
 from holdfast.snapshots.snapshots import ROOT, reference

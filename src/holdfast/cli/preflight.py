@@ -96,7 +96,7 @@ def target(app: App) -> str:
 
 def _last_commit(app: App, repository: Repository, branch: str) -> str:
     """The last known commit of a branch that is gone; empty for one that never had any."""
-    from holdfast.landing.branch import newest_landing
+    from holdfast.landing.lost_landings import newest_landing
 
     landing = newest_landing(app.repo, branch, app.look().state.tasks.values()) if app.layout.root.exists() else ""
     log = repository.git_dir / "logs" / "HEAD"
