@@ -86,7 +86,7 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
     if verdict is None or (verdict.kind == "empty_change" and recovery.recognise(context, task)):
         return None
     reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
-    told = verify.feedback(verdict, context.blobs)
+    told = gate_results.feedback(verdict, context.blobs)
     context.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, feedback=told)
     for line in gate_results.failed_output(context.blobs, verdict):
         context.note(task.id, gate_results.OUTPUT + line)
