@@ -117,7 +117,7 @@ def is_open(outage: Outage, policy: Policy) -> bool:
 
 
 def _key(task: Task) -> tuple[str, str]:
-    return task.worked_by, task.endpoint
+    return task.claim.worked_by, task.claim.endpoint
 
 
 def fold_start(outages: Outages, task: Task) -> None:

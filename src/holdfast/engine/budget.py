@@ -42,7 +42,7 @@ def reserve(
 ) -> Caps | BudgetRefusal:
     """The caps of this start. `free_slots`: how many starts share what is left, this one included."""
     day = int(now // DAY_S)
-    left = caps(config, "task", definition).less(Spend(task.usd, task.tokens, task.turns, task.seconds))
+    left = caps(config, "task", definition).less(task.spent)
     if short := _used_up(left):
         return BudgetRefusal(f"The task {task.id} has used up its {_setting(short, 'task', definition)}.", None, "task")
     set_aside = _set_aside(other for other in list(state.tasks.values()) if other.id != task.id)
@@ -68,9 +68,9 @@ def binding(task: Task, definition: Definition, config: Config, state: State, li
     """
     cap = getattr(caps(config, "task", definition), limit_name)
     if cap is not None:
-        before = getattr(task, limit_name) - getattr(task.used, limit_name)
-        reserved = getattr(task.reserved, limit_name)
-        if getattr(task, limit_name) >= cap or (reserved is not None and reserved >= (cap - before) * (1 - _ALIKE)):
+        spent, reserved = getattr(task.spent, limit_name), getattr(task.start.reserved, limit_name)
+        before = spent - getattr(task.start.used, limit_name)
+        if spent >= cap or (reserved is not None and reserved >= (cap - before) * (1 - _ALIKE)):
             return "task"
     today = state.days[max(state.days)] if state.days else Spend()
     of_run = getattr(caps(config, "run").less(state.run), limit_name)
@@ -95,7 +95,7 @@ def _set_aside(tasks: Iterable[Task]) -> Spend:
     total = Spend()
     for task in tasks:
         if task.state in AT_WORK:
-            left = task.reserved.less(task.used)
+            left = task.start.reserved.less(task.start.used)
             total += Spend(left.usd or 0.0, left.tokens or 0, left.turns or 0, left.seconds or 0.0)
     return total
 

@@ -102,7 +102,7 @@ class Land:
 
 def branch_of(task: Task) -> str:
     """The branch that a task has landed on."""
-    return task.landed_on or str(task.outcome.get("branch", "")) or "HEAD"
+    return task.landing.branch or str(task.outcome.get("branch", "")) or "HEAD"
 
 
 def _result(wanted: LandIntended) -> dict[str, Any]:

@@ -36,34 +36,38 @@ def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = No
     """
     by_branch: dict[str, list[Task]] = {}
     for task in tasks:
-        if task.landed:
+        if task.landing.commit:
             by_branch.setdefault(branch_of(task), []).append(task)
     if not by_branch:
         return {}
     repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
     seen = Store(snapshots, repository).seen if snapshots is not None else repository
-    names = {*by_branch, *(task.landed for task in landed), *(task.candidate for task in landed if task.candidate)}
+    names = {
+        *by_branch,
+        *(task.landing.commit for task in landed),
+        *(task.candidate for task in landed if task.candidate),
+    }
     # A landed commit must be in the repository itself; a candidate may be in our store alone.
     found = _commits(repository, names)
     found |= _commits(seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]})
     lost: dict[str, str] = {}
     for branch, each in by_branch.items():
-        at, commits = found[branch], [task.landed for task in each if found[task.landed]]
+        at, commits = found[branch], [task.landing.commit for task in each if found[task.landing.commit]]
         missed, why = _unreached(repository, at, commits) if at else (set(commits), "")
         place = why or (f"the branch is at {at}, which does not lead to it" if at else "the branch is gone")
         newest = _newest(repository, commits) if commits and not at else ""
         lost |= {
-            task.id: f"The landing of {task.id} on {branch} is lost: its commit is {task.landed}, and {place}. "
+            task.id: f"The landing of {task.id} on {branch} is lost: its commit is {task.landing.commit}, and {place}. "
             f"Nothing was changed; {_way_back(task, branch, found, newest)}"
             for task in each
-            if not found[task.landed] or task.landed in missed
+            if not found[task.landing.commit] or task.landing.commit in missed
         }
     return lost
 
 
 def newest_landing(repo: Path, branch: str, tasks: Iterable[Task]) -> str:
     """The newest commit in the repository that a task has landed on this branch; empty where there is none."""
-    commits = {task.landed for task in tasks if task.landed and branch_of(task) == branch}
+    commits = {task.landing.commit for task in tasks if task.landing.commit and branch_of(task) == branch}
     repository = git.discover(repo)
     there = [commit for commit in _commits(repository, commits).values() if commit] if commits else []
     return _newest(repository, there) if there else ""
@@ -108,8 +112,8 @@ def _way_back(task: Task, branch: str, found: Mapping[str, str], newest: str) ->
     if task.state is TaskState.CLOSED and found.get(task.candidate):
         again = f"`holdfast promote {task.id}` verifies and lands it again"
     settle = settling(task.id)
-    if found[task.landed]:
-        merging = f"merge the commit into {short} with `git merge {task.landed}`"
+    if found[task.landing.commit]:
+        merging = f"merge the commit into {short} with `git merge {task.landing.commit}`"
         return f"{again}, or {merging}. {settle}" if again else f"{merging}. {settle}"
     gone = "the commit is not in the repository any more"
     return f"{gone}: {again}. {settle}" if again else f"{gone}: fetch it from a copy of the repository. {settle}"
@@ -126,7 +130,7 @@ def settling(task: str) -> str:
 
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
     """The commit on the task's branch that its landing was rewritten as, and the evidence; empty where none is."""
-    return find_rewritten(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
+    return find_rewritten(git.discover(repo), branch_of(task), task.landing.commit, task.id, task.attempt.id)
 
 
 def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:
@@ -140,9 +144,9 @@ def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[
             if commit:
                 settled = LandingSettled(
                     task=name,
-                    attempt=task.attempt,
+                    attempt=task.attempt.id,
                     branch=branch_of(task),
-                    commit=task.landed,
+                    commit=task.landing.commit,
                     rewritten=commit,
                     how=how,
                 )
@@ -171,7 +175,7 @@ def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Lost
         task = by_name[name]
         if recognised(repo, task)[0]:
             continue
-        why = f"its landing {task.landed[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
+        why = f"its landing {task.landing.commit[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
         found[name] = LostLanding(why, "holdfast run" if name in again else next_step(name, sentence))
     return found
 
@@ -188,7 +192,7 @@ def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
     found: list[Task] = []
     repository = git.discover(repo)
     for branch in dict.fromkeys(branch_of(task) for task in lost):
-        by_commit = {task.landed: task for task in lost if branch_of(task) == branch}
+        by_commit = {task.landing.commit: task for task in lost if branch_of(task) == branch}
         for old, new, words in _moves(repository, branch):
             # The commits that the branch no longer leads to after the move, oldest first.
             taken = repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()

@@ -139,7 +139,7 @@ def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.
     api.context.auditor.record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
-    return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
+    return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claim.number)}
 
 
 def listen(settings: Server, last_port: int) -> socket.socket:

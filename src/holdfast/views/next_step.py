@@ -92,7 +92,7 @@ def next_step_of(
         task.parked,
         is_held=is_held,
         faulted=bool(fault_words(task.cause, task.not_before)),
-        landing_waits=task.landing_waits,
+        landing_waits=task.landing.waits,
         stuck=stuck,
         kind=str(task.outcome.get("kind") or ""),
     )

@@ -223,7 +223,7 @@ def _is_meant(match: str, etag: str) -> bool:
 
 def undo(decision: DecisionContext, ask: Ask) -> Changed:
     task = _task_of(decision, ask.attempt)
-    if ask.attempt != task.attempt:
+    if ask.attempt != task.attempt.id:
         raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
     return _decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
 
