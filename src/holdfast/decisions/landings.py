@@ -125,7 +125,7 @@ def settle(decision: DecisionContext, asked: Settlement) -> Answer:
             found = git.discover(decision.repo).run("rev-parse", "-q", "--verify", name, codes=(0, 1, 128)).line
             if not found or not reaches(decision.repo, branch, found):
                 short = branch.removeprefix("refs/heads/")
-                raise InputError(detail=f"{commit} is no commit that the branch {short} leads to; nothing was changed")
+                raise InputError(detail=f"{commit} is no commit on the branch {short}; `git log {short}` shows them")
         settled = LandingSettled(
             task=task.id,
             attempt=task.attempt.id,

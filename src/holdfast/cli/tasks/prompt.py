@@ -61,7 +61,7 @@ def _prompt(app: App, name: str) -> str:
     choice = choose(file.definition, app.config, before)
     agent = agents(app.config).get(choice.agent)
     if agent is None:
-        raise click.UsageError(f"There is no agent called {choice.agent}, so nobody would be told.")
+        raise click.UsageError(f"There is no agent called {choice.agent}, so there is no prompt.")
     task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
     room = StartInputs(
         repo=app.repo,

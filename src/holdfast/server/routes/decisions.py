@@ -188,7 +188,7 @@ def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: 
     from holdfast.domain.definition import parse, problems_of
 
     if written := sorted({"claim", "result", "error"} & values.keys()):
-        raise InputError(detail=f"{', '.join(written)}: Holdfast writes that")
+        raise InputError(detail=f"Holdfast itself writes {', '.join(written)}; leave that out")
 
     backlog = decision.backlog
     assert isinstance(backlog, Backlog)
