@@ -97,7 +97,7 @@ class App:
         return self.layout.root / ".gitignore"
 
     def look(self) -> View:
-        """Reads, takes no lock and writes nothing; also while somebody else runs."""
+        """Reads the data root. Takes no lock and writes nothing, also beside a run."""
         self.expect_initialised()
         layout = read_root(self.layout.root)
         state, found = read_state(layout)
@@ -109,13 +109,13 @@ class App:
 
     @property
     def audit_key(self) -> Path | None:
-        """Where the settings say that the audit key is; None: where it is by default."""
+        """The path of the audit key in the settings; None for the default place."""
         from holdfast.storage.audit.key import configured_path
 
         return configured_path(self.repo, self.config.audit.key_path)
 
     def expect_initialised(self) -> None:
-        """Says what to type where there is no data root yet, or where a move of the repository left it behind."""
+        """Raises NotInitialised, with what to type, without a data root, or where a move left it behind."""
         layout = self.layout
         # One that lost its format.json has a sentence of its own, which reading it gives.
         if layout.format_file.exists() or has_journal(layout):

@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 
 class LedgerReader(Protocol):
-    """Reads what was decided. A reader that owns nothing takes no lock and writes nothing, also while somebody runs."""
+    """Reads the journal. A reader that is not the owner takes no lock and writes nothing, also during a run."""
 
     def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
         """Every entry with its run, verified, in order; or only those behind the one named."""
@@ -81,10 +81,10 @@ class Ledger(LedgerReader, Protocol):
 
     @property
     def observers(self) -> Sequence[Observer]:
-        """Those that are told, in order."""
+        """The observers, in the order in which they get entries."""
 
     def observe(self, observer: Observer) -> None:
-        """Tells an observer what the journal has behind its cursor, and from then on of each entry."""
+        """Gives an observer the entries behind its cursor, and from then on each new one."""
 
     def stop_observing(self, observer: Observer) -> None: ...
 
@@ -102,7 +102,7 @@ class Ledger(LedgerReader, Protocol):
         """Raises StaleEpoch where somebody else may own the data root: for what an owner writes beside the journal."""
 
     def together(self) -> AbstractContextManager[None]:
-        """What is appended in here becomes durable at its end, for one sync."""
+        """Lets all appends inside share one sync, at its end."""
 
     def claim(
         self, worker: str, task: str, *, lease_s: float | None = None, model: str = "", why: str = "", **facts: Any
@@ -120,7 +120,7 @@ class Ledger(LedgerReader, Protocol):
         """Gives every task that is held through the API a lease, where nobody's heartbeat is known any more."""
 
     def lease(self, task: str) -> Claim | None:
-        """The claim by which a task is held, as long as its lease was heard of."""
+        """The claim that holds a task, while its lease is known."""
 
     def expired(self) -> list[Claim]:
         """Claims whose lease has run out: nobody takes them back by itself.
@@ -153,7 +153,7 @@ class DidNotHappen(msgspec.Struct, frozen=True):
 
 
 class InDoubt(msgspec.Struct, frozen=True):
-    """It cannot be told; a person must decide."""
+    """Nobody can know whether it took place; a person must decide."""
 
     reason: str
 
@@ -180,18 +180,18 @@ class Stream(Protocol):
 
     def read(self, line: bytes) -> Sequence[AgentEvent]: ...
     def end(self, code: int) -> Sequence[AgentEvent]:
-        """What the end of the process itself says; the exit code as a shell counts it."""
+        """The events that follow from the end of the process; the exit code is as a shell counts it."""
 
 
 class HookedStream(Stream, Protocol):
     """Of an agent that calls a hook after each tool."""
 
     def hook(self, said: bytes) -> Sequence[AgentEvent]:
-        """What the hook was given. An event told here is not told again by the stream."""
+        """The events of a hook call. The stream does not repeat them."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is asked to do.
+    """The work that an agent is asked to do.
 
     `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
     """
@@ -215,7 +215,7 @@ class Agent(Protocol):
     def can(self) -> Can: ...
     @property
     def permission(self) -> Permission | None:
-        """What it may do unasked; None where nobody but the command itself can say so."""
+        """The permissions that it has without asking; None where only the command itself decides."""
 
     @property
     def install(self) -> str: ...
@@ -223,19 +223,19 @@ class Agent(Protocol):
     def sign_in(self) -> str: ...
 
     def find(self) -> str | None:
-        """Where its program is; None where it is not installed."""
+        """The path of its program; None where it is not installed."""
 
     def version(self, wait_s: float) -> str:
-        """What the program says that it is; empty where it does not say, or not in time."""
+        """The program's version line; empty where it prints none, or not in time."""
 
     def is_signed_in(self) -> bool | None:
         """None where it cannot be told without asking the model."""
 
     def endpoint(self, model: str) -> str:
-        """Where it finds this model: a host, or a provider's name; empty where that is not known. Never a secret."""
+        """The endpoint of this model: a host, or a provider's name; empty where that is not known. Never a secret."""
 
     def missing(self, definition: Definition) -> str:
-        """Why it cannot work on such a task here, as a sentence with the way out; empty when it can."""
+        """A sentence that says why it cannot work on such a task here, with what to type; empty when it can."""
 
     def launch(self, work: Work) -> Launch: ...
 
@@ -301,6 +301,6 @@ class BacklogFolder(Protocol):
         """Puts a task's file into a folder. `file`, of the last scan: the only one, as long as it is unchanged."""
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path is as we ourselves have left it."""
+        """Whether a path is unchanged since we wrote it."""
 
     def settle(self, task: str, folder: str) -> TaskFile: ...

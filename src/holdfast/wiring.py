@@ -297,7 +297,7 @@ def _is_worth_waiting(held: Locked, patience_s: float) -> bool:
 
 
 def decide(app: App, kind: str, params: dict[str, Any], say: Say = lambda line: None) -> Answer:
-    """What a person decides: through the run that owns the data root, or as a short run of its own where nobody runs.
+    """Carries out a person's decision: through the run that owns the data root, or without one as a short run.
 
     `say` gets what is found on the way, line by line. If the run dies before it has answered, the decision is made
     here, under the same id: what the run had done of it is not done again.
@@ -327,7 +327,7 @@ def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say)
 
 
 def _tell(say: Say, context: RunContext) -> None:
-    """What a short run found before it came to what it was begun for."""
+    """Prints what a short run found before it came to its decision."""
     for problem in context.intake.problems:
         say(f"{context.layout.backlog}/{problem}")
     for each in context.closed:

@@ -69,7 +69,7 @@ def test_a_git_killed_behind_the_landings_rename_has_landed_and_leaves_no_lock(
     # The branch is renamed into place; then git would unlink HEAD.lock.
     log = dying_git(tmp_path, monkeypatch, '"update-ref -m"*', "unlink", 1)
     wanted = intent("land", branch="refs/heads/main", old=old, new=new)
-    assert Land(repo).perform(wanted)["new"] == new
+    assert Land(repo, layout(repo)).perform(wanted)["new"] == new
     assert fired(log) and git(repo, "rev-parse", "main") == new and locks(repo) == []
 
 
@@ -80,7 +80,9 @@ def test_recovery_frees_what_a_killed_landing_left(repo: Path) -> None:
     tracing = ["strace", "-o", str(log), "-e", "trace=unlink", "-e", "inject=unlink:signal=KILL:when=1"]
     assert subprocess.run([*tracing, *command], check=False).returncode == -signal.SIGKILL
     assert fired(log) and "HEAD.lock" in locks(repo), "git left no lock, so there is nothing to free"
-    assert isinstance(Land(repo).reconcile(intent("land", branch="refs/heads/main", old=old, new=new)), Happened)
+    assert isinstance(
+        Land(repo, layout(repo)).reconcile(intent("land", branch="refs/heads/main", old=old, new=new)), Happened
+    )
     assert locks(repo) == []
     git(repo, "commit", "-q", "--allow-empty", "-m", "the user's own")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -75,3 +77,19 @@ def test_every_state_is_reached_but_for_what_a_planner_makes() -> None:
         targets = {step.target for step in machine.transitions}
         rest = set(machine.states) - targets - ({TaskState.OPEN, TurnState.IDLE} & set(machine.initial))
         assert rest <= NOT_YET, rest
+
+
+def test_every_crash_point_is_declared_and_used_by_a_test() -> None:
+    """`*_POINTS` beside the code are what the kill tests read; a point outside of them would never be tried."""
+    sources = {path: path.read_text() for path in SOURCE.rglob("*.py")}
+    named = {name for text in sources.values() for name in re.findall(r'\bpoint\("([a-z_.]+)"\)', text)}
+    declared: dict[str, tuple[str, ...]] = {}
+    for path, text in sources.items():
+        module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        for constant in re.findall(r"^(\w*POINTS)\b[^\n]* = ", text, re.MULTILINE):
+            declared[constant] = getattr(importlib.import_module(module), constant)
+    assert named - {name for points in declared.values() for name in points} == set()
+    tests = "".join(
+        path.read_text() for path in (TOP / "tests").rglob("*.py") if path.name != "test_tables_are_used.py"
+    )
+    assert [constant for constant in declared if not re.search(rf"\b{constant}\b", tests)] == []

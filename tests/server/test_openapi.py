@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 import apidocs
+from holdfast.cli.commands import COMMANDS
+from holdfast.decisions.mailbox import DECISIONS
 from holdfast.server import routes
 from holdfast.server.openapi import document, statuses
 from holdfast.server.operations import Operation
@@ -35,6 +37,16 @@ def references(value: Any) -> Iterator[str]:
 def test_every_module_of_routes_is_in_the_list() -> None:
     listed = re.findall(r"\*(\w+)\.OPERATIONS", inspect.getsource(routes.all_operations))
     assert sorted(listed) == sorted(each.stem for each in Path(routes.__path__[0]).glob("[!_]*.py"))
+
+
+# Decisions that a command of another name makes.
+COMMAND_OF = {"settle": "resolve"}
+
+
+@pytest.mark.parametrize("kind", DECISIONS)
+def test_every_decision_has_its_command_and_its_route(kind: str) -> None:
+    assert COMMAND_OF.get(kind, kind) in COMMANDS
+    assert {f"{kind}_{what}" for what in ("task", "attempt", "agent")} & {each.name for each in OPERATIONS}
 
 
 def test_the_served_document_is_whole_and_public(server: Server) -> None:

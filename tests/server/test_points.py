@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import http.client
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.decisions.mailbox import DECISIONS
+from holdfast.server.operations import Operation
+from holdfast.server.routes import all_operations
 from holdfast.storage.journal.reader import Chain
 from kit.project import layout, make_repo, sound, state
 from kit.server import Server, served
@@ -34,6 +38,26 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/tasks/b/cancel", {}),
     ("POST", "/tasks/c/split", {"tasks": CHILDREN}),
 ]
+# Operations that change something and are not asked here, with the reason.
+NOT_ASKED = {
+    **dict.fromkeys(("beat_task", "beat_agent"), "a heartbeat appends nothing"),
+    **dict.fromkeys(
+        ("claim_next", "fail_task", "release_task"), "append as claiming and completing do, with one answer"
+    ),
+    **dict.fromkeys(DECISIONS, "decided as a command decides: tests/decisions/test_mailbox.py kills the run there"),
+    "block_task": "appends as splitting does",
+    "revoke_tokens": "writes a key, and no entry of a task",
+}
+
+
+def test_every_operation_that_changes_something_is_asked_or_says_why_not() -> None:
+    def matches(operation: Operation, method: str, path: str) -> bool:
+        return operation.method == method and bool(re.fullmatch(re.sub(r"\{\w+\}", r"[^/]+", operation.path), path))
+
+    changing = [each for each in all_operations() if each.changes]
+    asked = {each.name for each in changing for method, path, _ in REQUESTS if matches(each, method, path)}
+    told = {each.name for each in changing if {each.name, each.name.rpartition("_")[0]} & NOT_ASKED.keys()}
+    assert {each.name for each in changing} - asked - told == set()
 
 
 class Killed(Exception):

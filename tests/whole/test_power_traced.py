@@ -40,8 +40,10 @@ import sys
 from pathlib import Path
 from holdfast.landing.branch import Land
 from kit.landing import intent
+from kit.project import layout
 repo, old, new = sys.argv[1:]
-print(Land(Path(repo)).perform(intent("land", branch="refs/heads/main", old=old, new=new)), flush=True)
+land = Land(Path(repo), layout(Path(repo)))
+print(land.perform(intent("land", branch="refs/heads/main", old=old, new=new)), flush=True)
 """
 
 
@@ -128,7 +130,7 @@ def test_a_landing_is_whole_once_it_is_acknowledged(repo: Path, tmp_path: Path) 
             lost += len(traced.build(moment, variant))
             at = git_command.discover(repo).run("rev-parse", "-q", "--verify", "main", codes=(0, 1, 128)).line
             assert at == new if moment.acknowledged else at in (old, new), (variant, moment.call)
-            found = Land(repo).reconcile(intent("land", branch="refs/heads/main", old=old, new=new))
+            found = Land(repo, layout(repo)).reconcile(intent("land", branch="refs/heads/main", old=old, new=new))
             assert isinstance(found, Happened) is (at == new), (variant, moment.call)
     assert lost > 0, "nothing was lost, so nothing was shown"
 
@@ -153,9 +155,9 @@ def expect_kept(traced: Traced, repo: Path, moment: Moment, variant: Variant) ->
     assert code == 0, (where, told)
     found = state(repo).tasks.get("t")
     if "t.1 is at work" in moment.acknowledged:
-        assert found is not None and found.attempt == "t.1", where
+        assert found is not None and found.attempt.id == "t.1", where
     if "t.1 is done after 2 turns" in moment.acknowledged:
-        assert found is not None and found.turns == 2, where
+        assert found is not None and found.spent.turns == 2, where
     if "1 closed" in moment.acknowledged:
         assert found is not None and found.state is TaskState.CLOSED and landed(repo) == ["t"], where
     said = holdfast(repo, "run", code=None)

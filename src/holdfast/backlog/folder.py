@@ -76,7 +76,7 @@ class Backlog:
         self._own: dict[str, Stamp | None] = {}
 
     def recall(self, memory: Path) -> dict[str, FoundFile]:
-        """What an earlier process read, by task: files that are still as they were then are not read again."""
+        """Loads what an earlier process read, by task: files that have not changed since are not read again."""
         from holdfast.backlog.scan_cache import recall
 
         self._recalled = recall(self.folder, memory)
@@ -93,7 +93,7 @@ class Backlog:
             self._recalled = sure
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path is as we ourselves have left it."""
+        """Whether a path is unchanged since we wrote it."""
         own = self._own
         return str(path) in own and own[str(path)] == _stamp(path)
 

@@ -34,7 +34,7 @@ def without_file(tasks: Mapping[str, Task], scan: BacklogScan) -> list[str]:
 def only_away(
     backlog: BacklogFolder, scan: BacklogScan, tasks: Mapping[str, Task], texts: Mapping[str, bytes]
 ) -> list[FileProblem]:
-    """What keeps which of the open tasks whose files are not there. A text that is lost too is empty."""
+    """Problems for the open tasks that stay though their files are missing. `texts`: empty where lost."""
     gone = _looked_for(backlog, tasks, texts)
     away = [
         _problem(

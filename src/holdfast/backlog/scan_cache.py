@@ -53,7 +53,7 @@ def scan_remembering(folder: Path, memory: Path) -> Scan:
 
 
 def recall(folder: Path, memory: Path) -> dict[str, ScannedFile]:
-    """What is remembered of the files below a folder."""
+    """Reads the cache of the files below a folder."""
     return {name: _recalled(folder, name, kept) for name, kept in _load(memory).items()}
 
 

@@ -76,7 +76,7 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 class ScannedFile(msgspec.Struct, frozen=True, gc=False):
-    """What a file gave when it was last read. `settled`: its stamp was old enough to tell a later change.
+    """The result of the last read of a file. `settled`: its stamp was old enough that a later change shows.
 
     `unread`: it could not be read, or holds nothing that would tell whose it is.
     """
@@ -106,11 +106,11 @@ class Scanner:
         return scan
 
     def sure(self) -> dict[str, ScannedFile]:
-        """What the last scan could use, under stamps that are old enough to tell a later change."""
+        """The usable files of the last scan whose stamps are old enough that a later change shows."""
         return {name: seen for name, seen in self._seen.items() if seen.settled and seen.found is not None}
 
     def remember(self, seen: dict[str, ScannedFile]) -> None:
-        """Begins with what somebody has seen before."""
+        """Starts the cache with the results of an earlier scan."""
         self._seen = seen
 
     def found(self) -> list[FoundFile]:

@@ -66,7 +66,7 @@ EDITABLE = AT_WORK | {state for state, folder in FOLDER_OF.items() if folder == 
 
 
 class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was taken in, by task; `problems` are files that could not be used."""
+    """The result of a sync, by task; `problems` are files that could not be used."""
 
     added: list[str]
     edited: list[str]
@@ -83,7 +83,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
         return f"its file was gone, and is put back{how}"
 
     def told(self) -> Iterator[tuple[str, str]]:
-        """What a person should hear of it: the task and the words."""
+        """The lines to print for a person: the task and the words."""
         yield from ((task, "cancelled: its file was deleted") for task in self.cancelled)
         yield from ((task, self.put_back_words(task)) for task in self.put_back)
         yield from (("", f"{problem.file}:{problem.line}: {problem.message}") for problem in self.problems)
@@ -207,10 +207,10 @@ def _make_folders(backlog: BacklogFolder) -> None:
 
 
 def block_of(task: Task) -> dict[str, Any] | None:
-    """What a task's file says of its state, for the people who read the folder."""
+    """The block with a task's state that its file carries, for people who read the folder."""
     match FOLDER_OF[task.state]:
         case "claimed":
-            return _readable({"agent": task.agent, "attempt": task.attempt, "since": task.changed_at})
+            return _readable({"agent": task.claim.agent, "attempt": task.attempt.id, "since": task.changed_at})
         case "closed":
             return _readable({"state": str(task.state), "at": task.changed_at, **task.outcome})
         case "failed":

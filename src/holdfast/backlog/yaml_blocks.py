@@ -21,7 +21,7 @@ _LINE_ENDS = "\r\n\x85\u2028\u2029"
 
 
 def without_blocks(text: bytes) -> bytes:
-    """What the person wrote. `text` is one that `definition.parse` took."""
+    """The text without our blocks, as the person wrote it. `text` is one that `definition.parse` accepted."""
     words = text.decode()
     for start, end in reversed(list(_spans(words))):
         if end == len(words) and words[-1:] not in ("\r", "\n"):
@@ -45,7 +45,7 @@ def with_block(text: bytes, key: str | None, block: Mapping[str, Any] | None) ->
 
 
 def _spans(words: str) -> Iterator[tuple[int, int]]:
-    """Where our blocks stand, as positions in the text."""
+    """The positions of our blocks in the text."""
     shift = words.startswith(_BOM)
     depth, key, is_key, ours, last = 0, "", True, -1, 0
     for event in _events(words):

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.checks.expectations import Recorded
 from holdfast.domain.state import State
+from holdfast.domain.wording import plural
 from holdfast.errors import FileMissing, JournalCorrupt
 from holdfast.layout import Layout
 from holdfast.storage.audit.from_journal import fact_of
@@ -79,7 +80,7 @@ class Projection:
             return
         lines = body.split(b"\n")[:-1]
         if head.lines != len(lines):
-            self.flaw = f"it has {len(lines)} lines, and says {head.lines}"
+            self.flaw = f"it has {plural(len(lines), 'line')}, and says {head.lines}"
             return
         self.position, self._intents, self._lines = head.position, head.open, lines
 

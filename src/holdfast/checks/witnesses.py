@@ -127,7 +127,7 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
             continue
         if known is None or int(number) > known.attempts:
             start = 1
-        elif known.attempt == name and known.state not in _OVER:
+        elif known.attempt.id == name and known.state not in _OVER:
             start = _first_strange(layout, known)
         else:
             continue
@@ -137,9 +137,10 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
 
 def _first_strange(layout: Layout, task: Task) -> int:
     """The last start, if its file names another intent; else the next one."""
-    found = attempt_folder.read_start(layout.attempt_files(task.attempt), task.starts) if task.intent else None
-    is_another = found is not None and not attempt_folder.is_of(found, task.intent)
-    return task.starts if is_another else task.starts + 1
+    start, files = task.start, layout.attempt_files(task.attempt.id)
+    found = attempt_folder.read_start(files, start.number) if start.intent else None
+    is_another = found is not None and not attempt_folder.is_of(found, start.intent)
+    return start.number if is_another else start.number + 1
 
 
 # -- letting go of them -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`agents`: who can work here."""
+"""`agents`: lists the agents, and whether each can work here."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None
     """Follow an agent: what it says, the tools it calls, and its turns, as they come.
 
     TASK is a task, or one of its attempts. It ends when the attempt does, and follows it over restarts of its runner.
-    Leaving it with Ctrl-C stops nothing. It works whether or not somebody runs.
+    Leaving it with Ctrl-C stops nothing. It works with and without a run.
     """
     app = find_app(ctx)
     if task is None:
@@ -103,7 +103,7 @@ def _find(app: App, name: str) -> tuple[str, str]:
     """The task and the attempt that are meant."""
     tasks = app.look().state.tasks
     if name in tasks:
-        attempt = tasks[name].attempt
+        attempt = tasks[name].attempt.id
         if not attempt:
             raise NeverAttempted(task=name, state=tasks[name].state)
         return name, attempt
@@ -175,7 +175,7 @@ class _Lines:
 
 
 def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follower) -> None:
-    """Until the attempt is over: its runner has ended, and nobody goes on with it."""
+    """Follows until the attempt is over: its runner has ended, and no run continues it."""
     polls, start = 0, 0
     while True:
         ended = _over(app, name, attempt) if polls % LOOK_EVERY == 0 else None
@@ -192,13 +192,13 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
 
 
 def _over(app: App, name: str, attempt: str) -> str | None:
-    """Why nothing more comes; None while something may. Asked before the last look, so that nothing is missed."""
+    """The reason why no more output comes; None while some may. Asked before the last read: so nothing is missed."""
     task: Task = app.look().state.tasks[name]
-    if task.attempt != attempt:
-        return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"
+    if task.attempt.id != attempt:
+        return f"{attempt} is over; the task goes on with {task.attempt.id}: `holdfast attach {name}`"
     files = app.layout.attempt_files(attempt)
-    start = max(task.starts, attempt_folder.last_start(files))
-    intent = task.intent if start == task.starts else ""
+    start = max(task.start.number, attempt_folder.last_start(files))
+    intent = task.start.intent if start == task.start.number else ""
     seen = attempt_folder.liveness(files, start, intent)
     if seen in (Liveness.ALIVE, Liveness.HEADLESS):
         return None

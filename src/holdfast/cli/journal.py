@@ -20,7 +20,7 @@ from holdfast.cli.options import as_json, complete_task, find_app
 from holdfast.cli.screen.terminal import Printer, local_time, moment, printing, wait_for_reader
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.state import State
-from holdfast.domain.wording import plain
+from holdfast.domain.wording import plain, plural
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.landing.gate_results import output_of_verdict
 from holdfast.layout import Layout
@@ -128,7 +128,7 @@ def _layout(ctx: click.Context) -> Layout:
 
 
 def _explain_no_story(layout: Layout, task: str) -> bool:
-    """Whether a task that the journal does not know has a file; tells why its story is empty."""
+    """Prints why a task with a file has no story yet; False where no file names the task."""
     # The reader of YAML is loaded only for a task that is not in the journal.
     from holdfast.backlog.folder import Backlog
 
@@ -264,8 +264,8 @@ def _torn_noted(journal: FileLedgerReader, *, still_written: bool = False) -> It
     newest = journal.runs()[-1:] if still_written else []
     for torn in journal.torn:
         if torn.run not in newest:
-            where = f"the last {torn.length} bytes of run {torn.run}, from byte {torn.offset} on, are no whole entry"
-            click.echo(f"holdfast: {where}: never acknowledged, kept as they are, passed over.", err=True)
+            where = f"the end of run {torn.run}, {plural(torn.length, 'byte')} from byte {torn.offset} on"
+            click.echo(f"holdfast: {where}, is no whole entry: never acknowledged, kept as it is, skipped.", err=True)
 
 
 def _near(task: str, known: set[str]) -> str:

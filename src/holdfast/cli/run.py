@@ -143,7 +143,7 @@ def run(
 
 
 def _note_permissions(app: App, context: RunContext, note: Note, only: list[str]) -> None:
-    """Before an agent works here for the first time, who that is and what it may do."""
+    """Prints, before an agent first works here, its name and what it may do without asking."""
     from holdfast.cli.preflight import about_permissions
     from holdfast.domain.routing import choose
 
@@ -178,7 +178,7 @@ def server(context: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterat
 
 @contextlib.contextmanager
 def alone(app: App) -> Iterator[None]:
-    """Says how to go on where somebody else has the data root."""
+    """Raises RunsAlready, which says what to type, where another process owns the data root."""
     try:
         yield
     except Locked as held:
@@ -250,7 +250,10 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
 @click.command(epilog="Examples:  holdfast stop  ·  holdfast stop --agents  ·  holdfast stop fix-login")
 @click.argument("tasks", nargs=-1, metavar="[TASK]...", shell_complete=complete_task)
 @click.option("--agents", "agents_too", is_flag=True, help="End the agents that work, too; they can be continued.")
-@click.option("--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS",
+    help="How long to wait for the end.",
+)  # fmt: skip
 @as_json
 @click.pass_context
 def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: float, as_json: bool) -> None:
@@ -324,5 +327,5 @@ def _stop_agents(app: App, wait_s: float) -> list[str]:
         finally:
             timer.cancel()
         if loop.at_work:
-            raise AgentsNotStopped(attempts=", ".join(task.attempt for task in loop.at_work), seconds=wait_s)
+            raise AgentsNotStopped(attempts=", ".join(task.attempt.id for task in loop.at_work), seconds=wait_s)
     return [*told, "The agents have ended; `holdfast run` continues them."]

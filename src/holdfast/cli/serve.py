@@ -53,7 +53,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
 @as_json
 @click.pass_context
 def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
-    """Tell where the dashboard is, with the token that lets you in."""
+    """Print the address of the dashboard, with the token that lets you in."""
     app = find_app(ctx)
     app.expect_initialised()
     from holdfast.server.serving import make_page, read_address

@@ -33,7 +33,7 @@ def watch(ctx: click.Context, is_plain: bool, as_json: bool) -> None:
     On a terminal: a full screen. The arrow keys select a task; a follows its agent, d shows what its attempt has
     changed, y approves a result that waits for you, s stops its agent, q leaves. Leaving stops nothing.
 
-    Elsewhere, and with --plain: a line for each change, until nobody runs and no agent is at work.
+    Elsewhere, and with --plain: a line for each change, until no run is alive and no agent works.
     """
     app = find_app(ctx)
     looking = Looking(app)

@@ -64,7 +64,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionContext:
-    """Where decisions are made. `key` is the request's id; `context` is set where work can be done, too.
+    """The parts that a decision needs. `key` is the request's id; `context` is set where work can be done, too.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
     `by` is the person who decides, and `kind` what: each record of the decision says so, and is audited. What no person
@@ -139,14 +139,14 @@ class DecisionContext:
 
     def definition(self, task: Task) -> Definition:
         """As it was when the last attempt began."""
-        digest = task.worked_on or task.definition
+        digest = task.attempt.worked_on or task.definition
         made = parse(self.blobs.get(digest), task.id)
         if isinstance(made, Definition):
             return made
         raise TaskFileMissing(task=task.id, path=digest)
 
     def _unusable(self, name: str) -> HoldfastError | None:
-        """Why a task that has files is not known all the same."""
+        """The error for a task that is unknown because of problems of its files; None where they have none."""
         about = [each for each in self.problems if name in each.tasks]
         files = list(dict.fromkeys(str(self.layout.backlog / each.file) for each in about))
         if len(files) > 1:
@@ -166,7 +166,7 @@ class DecisionContext:
         return self.ledger.pairing.find_executed(kind, self._key(number)) is not None
 
     def journalled(self, kind: str, number: int) -> Entry | None:
-        """What was journalled under this request's id."""
+        """The entry of this kind that was journalled under this request's id."""
         return self.ledger.find(kind, self._key(number))
 
     def record(self, kind: str, number: int, inputs: Mapping[str, Any], told: Mapping[str, Any] = {}) -> Record:

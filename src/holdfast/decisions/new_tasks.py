@@ -93,7 +93,7 @@ def _text(made: Definition) -> bytes:
 
 
 def _created(decision: DecisionContext, count: int) -> list[str] | None:
-    """What was journalled of this request before a crash kept its answer from its asker."""
+    """The tasks that this request made before a crash lost its answer; None where it made none."""
     if not decision.has_done("task_added", 0):
         return None
     found = []
@@ -120,7 +120,7 @@ def _expect_new(
 
 
 def _expect_sound(decision: DecisionContext, made: Mapping[str, Definition]) -> None:
-    """A dependency that there is not, or a circle among the new ones."""
+    """Refuses an unknown dependency, or a cycle among the new tasks."""
     asked = {name for each in made.values() for name in (*each.depends_on, *([each.parent] if each.parent else []))}
     known = [(name, Definition(name)) for name in asked if name in decision.tasks]
     problems = problems_of([*known, *made.items()])

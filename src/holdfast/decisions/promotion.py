@@ -47,7 +47,7 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
             raise refused(task, "promoted", _hint(task))
         if task.state is not TaskState.DONE:
             candidate = _mended(decision, task) or task.candidate
-            if not candidate or not task.attempt:
+            if not candidate or not task.attempt.id:
                 raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
             said = MENDED if candidate != task.candidate else ""
             decision.append(_done(decision, task, candidate))
@@ -61,31 +61,31 @@ def _finished(decision: DecisionContext, task: Task, said: str) -> Answer:
     if task.state is TaskState.DONE:
         verify_and_land(decision.context, task)
     note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
-    return decision.answer(task, note=note, landed=task.landed)
+    return decision.answer(task, note=note, landed=task.landing.commit)
 
 
 def _mended(decision: DecisionContext, task: Task) -> str:
-    """What stands in the task's worktree as a candidate, where a person has changed it there; empty where nobody has.
+    """Makes a candidate of the task's worktree where a person has changed it; empty where nobody has.
 
     It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
     """
     trees = decision.worktrees
-    if not task.attempt or not task.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
+    if not task.attempt.id or not task.attempt.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
         return ""
     store = trees.store
-    snapshot = trees.snapshots(task.id, task.base).take(task.attempt, "promoted").commit
+    snapshot = trees.snapshots(task.id, task.attempt.base).take(task.attempt.id, "promoted").commit
     # As its agent left it: the work of one that failed is nobody's result.
-    if task.tree and not merges.changed(store.seen, task.tree, snapshot):
+    if task.attempt.tree and not merges.changed(store.seen, task.attempt.tree, snapshot):
         return ""
     who, message = (
         merges.identity(decision.repo, decision.config),
         commit_messages.of_candidate(decision, task, decision.definition(task)),
     )
     exclude, modules = trees.exclude, trees.modules
-    made = merges.candidate(store, task.base, snapshot, message, who, exclude=exclude, modules=modules)
-    if made is None or not merges.changed(store.seen, task.candidate or task.base, made):
+    made = merges.candidate(store, task.attempt.base, snapshot, message, who, exclude=exclude, modules=modules)
+    if made is None or not merges.changed(store.seen, task.candidate or task.attempt.base, made):
         return ""
-    merges.keep(store, CANDIDATES, task.attempt, made)
+    merges.keep(store, CANDIDATES, task.attempt.id, made)
     return made
 
 
@@ -93,7 +93,7 @@ def _mended(decision: DecisionContext, task: Task) -> str:
 
 
 def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContext, Task], Answer]) -> Answer:
-    """Where a loop asks, gates run beside it, one task at a time: it comes again, and is then told the answer."""
+    """Does the work in the landing thread where a loop asks: `Later` has it ask again, until there is an answer."""
     landing_thread = decision.context.landing_thread if decision.context is not None else None
     if landing_thread is None:
         return work(decision, task)
@@ -103,7 +103,7 @@ def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContex
 
 
 def _answer_before(decision: DecisionContext) -> Answer | None:
-    """What came of it, where it was begun before; None where it was not."""
+    """The answer of a promotion that was begun before under this key; None where none was."""
     landing_thread = decision.context.landing_thread if decision.context is not None else None
     if landing_thread is not None and landing_thread.key == decision.key:
         raise Later
@@ -120,29 +120,30 @@ def _answer_before(decision: DecisionContext) -> Answer | None:
 
 
 def _done(decision: DecisionContext, task: Task, candidate: str) -> list[Record]:
-    """What is missing on the way from failed to done, under the same attempt."""
+    """The records that lead from failed or open to done, under the same attempt."""
     records = resuming(decision, task)
     if records or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.REQUESTED_BY_PERSON}
         # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
-        made_by = {"agent": task.worked_by or ACTOR, "model": task.model, "endpoint": task.endpoint}
-        claim |= {"attempt": task.attempt, **made_by, "why": "a person promoted it"}
+        made_by = {"agent": task.claim.worked_by or ACTOR, "model": task.claim.model, "endpoint": task.claim.endpoint}
+        claim |= {"attempt": task.attempt.id, **made_by, "why": "a person promoted it"}
         records.append(decision.record("task_claimed", 2, claim))
     done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": Reason.REQUESTED_BY_PERSON}
-    facts = {"attempt": task.attempt, "agent": task.worked_by or ACTOR, "candidate": candidate}
+    facts = {"attempt": task.attempt.id, "agent": task.claim.worked_by or ACTOR, "candidate": candidate}
     return [*records, decision.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 
 
 def _again(decision: DecisionContext, task: Task) -> Answer:
-    if not task.landed:
+    if not task.landing.commit:
         raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
     branch = branch_of(task)
-    if reaches(decision.repo, branch, task.landed):
-        return decision.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
+    if reaches(decision.repo, branch, task.landing.commit):
+        short = branch.removeprefix("refs/heads/")
+        return decision.answer(task, note=f"{task.landing.commit[:12]} is on {short} already")
     if decision.context is None or decision.is_busy:
         raise Later
     if not decision.has_begun():
-        lost = LandingPromoted(task.id, task.attempt, branch, task.landed)
+        lost = LandingPromoted(task.id, task.attempt.id, branch, task.landing.commit)
         decision.append([decision.record("landing_promoted", 0, msgspec.to_builtins(lost))])
     return _apart(decision, task, _landed_again)
 
@@ -153,7 +154,7 @@ def _landed_again(decision: DecisionContext, task: Task) -> Answer:
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
         raise refused(task, "landed again", hint, rejected.detail)
-    return decision.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
+    return decision.answer(task, note=f"landed again as {task.landing.commit[:12]}", landed=task.landing.commit)
 
 
 def _hint(task: Task) -> str:

@@ -1,6 +1,6 @@
 """Workers that are none of ours: they claim a task through the API, say how it goes, and complete or fail it.
 
-A claim has a lease: who gives no sign of life until it runs out has lost the task. What a worker completes is judged
+A claim has a lease: a worker without a sign of life until its end loses the task. What a worker completes is judged
 and landed like everything else, by the commit that it names.
 """
 
@@ -76,10 +76,10 @@ def held(decision: DecisionContext, task: str, token: str) -> tuple[Task, Claim]
     known = decision.task(task)
     is_over = any(each.task == task for each in decision.ledger.expired())
     lease = decision.ledger.lease(task)
-    if is_over and known.remote and lease is not None and lease.token == token:
+    if is_over and known.claim.remote and lease is not None and lease.token == token:
         raise ClaimLost(task=task, worker=token, reason="its lease has run out")
-    if lease is None or not known.remote or lease.token != token:
-        holder = f"{known.agent} holds it" if known.agent else "nobody holds it"
+    if lease is None or not known.claim.remote or lease.token != token:
+        holder = f"{known.claim.agent} holds it" if known.claim.agent else "nobody holds it"
         raise ClaimLost(task=task, worker=token or "you", reason=f"it is {known.state}, and {holder}")
     return known, lease
 
@@ -100,12 +100,12 @@ def start(decision: DecisionContext, task: str, token: str) -> None:
 def progress(decision: DecisionContext, task: Task, message: str, percent: float | None) -> None:
     if decision.has_done("task_progressed", 0):
         return
-    said = {"task": task.id, "attempt": task.attempt, "message": without_secrets(message), "percent": percent}
+    said = {"task": task.id, "attempt": task.attempt.id, "message": without_secrets(message), "percent": percent}
     decision.append([decision.record("task_progressed", 0, said)])
 
 
 def has_commit(repo: Path, commit: str) -> bool:
-    """Whether git has it, or none is named. Asked before `complete`, which others wait for."""
+    """Whether git has the commit, or none is named. Asked before `complete`, because other requests wait for that."""
     return not commit or bool(_COMMIT.fullmatch(commit) and repository.commits_here(repo, [commit]))
 
 
@@ -142,7 +142,7 @@ def fail(decision: DecisionContext, task: str, token: str, reason: str, *, feedb
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
     again = known.attempts < (made.max_attempts or decision.config.max_attempts)
-    outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt}
+    outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt.id}
     decision.append(
         [_moved(decision, known, event, Reason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)]
     )
@@ -160,11 +160,11 @@ def lapse(context: RunContext, task: Task) -> None:
     """Opens a task again whose lease has run out, as the loop has planned it."""
     event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
     context.move(task, event, Reason.HEARTBEAT_LOST)
-    context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
+    context.note(task.id, f"{task.attempt.id} was given no sign of life by its worker, and is open again")
 
 
 def _moved(decision: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
-    return decision.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
+    return decision.moved(task, event, reason, facts={"attempt": task.attempt.id, **facts})
 
 
 def expect_context(decision: DecisionContext) -> RunContext:

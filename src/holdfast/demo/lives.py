@@ -53,7 +53,7 @@ Say = Callable[[str], None]
 
 
 class Stuck(Exception):
-    """What the demo waited for, and why it cannot come: a fault of Holdfast, or of this machine."""
+    """Raised when what the demo waits for cannot come: a fault of Holdfast, or of this machine."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what} was waited for, and {reason}")

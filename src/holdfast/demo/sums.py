@@ -14,6 +14,7 @@ import msgspec
 from holdfast.demo.lives import Lives, many
 from holdfast.demo.sample import ALL, PLAIN, STEPS
 from holdfast.domain.fsm import Reason
+from holdfast.domain.wording import plural
 from holdfast.errors import HoldfastError
 from holdfast.storage.journal.entry import Entry, Ref
 
@@ -98,7 +99,7 @@ def _records_lost(lives: Lives, entries: Journalled) -> list[str]:
 
 
 def _effects_repeated(lives: Lives, entries: Journalled) -> list[str]:
-    """What happened more often than decided: landings, moves of the branch, starts, lines in a landed file."""
+    """Effects that happened more often than decided: landings, moves of the branch, starts, lines in a landed file."""
     sample = lives.sample
     repeated = [f"{name} landed {count} times" for name, count in Counter(sample.landed()).items() if count > 1]
     moves = sample.git("reflog", "show", "--format=%H", "main").splitlines()
@@ -121,7 +122,7 @@ def _turns_redone(lives: Lives) -> list[tuple[str, int]]:
 def _wrong_ending(lives: Lives, redone: list[tuple[str, int]], check: str) -> Iterator[str]:
     for name, count in Counter(attempt for attempt, _ in redone).items():
         if count > lives.killed_attempts[name]:
-            yield f"{count} turns of {name} were redone"
+            yield f"redone too often: {plural(count, 'turn')} of {name}"
     if changed := lives.sample.git("status", "--porcelain"):
         yield f"the checkout is not as the branch: {changed}"
     page = lives.sample.git("show", "main:page.txt").splitlines()

@@ -1,4 +1,4 @@
-"""What an agent's stream says, whatever the agent: typed events, made by its adapter, read by the runner."""
+"""Typed events of an agent's stream, the same for every agent: made by its adapter, read by the runner."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 
 
 def mapping_problem(events: Mapping[str, str]) -> str:
-    """What is wrong with a declared agent's mapping, whose keys are `<event>.<field>` or `<event>.when`, in words."""
+    """The problem of a declared agent's mapping, in words. Its keys are `<event>.<field>` or `<event>.when`."""
     for key, place in events.items():
         kind, _, field = key.partition(".")
         if kind not in KINDS:

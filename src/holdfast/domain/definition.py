@@ -46,7 +46,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """What a task file says. None: not said, so the configuration decides."""
+    """The content of a task file. None: not given, so the configuration decides."""
 
     id: str
     title: str | None = None
@@ -118,7 +118,7 @@ def parse(text: bytes, stem: str) -> Definition | list[FileProblem]:
 
 
 def from_mapping(values: Mapping[str, Any], text: bytes = b"{}") -> Definition | list[FileProblem]:
-    """The definition that has these values; `text` is where problems are told the places of."""
+    """The definition with these values; problems name their places in `text`."""
     made = msgspec.convert(_normal(values), Definition)
     return _wrong_values(text, made) or made
 
@@ -209,7 +209,7 @@ _WORDS = {
 
 
 def _wrong_values(text: bytes, made: Definition) -> list[FileProblem]:
-    """What the types alone do not tell."""
+    """The problems that the types alone do not show."""
     problems = [
         _problem(text, key, f"{key}: {name!r} cannot be a task id: {ID_RULE}")
         for key, name in _named_ids(made)
@@ -244,7 +244,7 @@ def _problem(text: bytes, key: str, message: str) -> FileProblem:
 
 
 def problems_of(definitions: Iterable[tuple[str, Definition]], broken: Collection[str] = ()) -> list[FileProblem]:
-    """What is wrong between the files, given as (file, definition). `broken`: ids whose own file is reported already.
+    """The problems between files, given as (file, definition). `broken`: ids whose own file is reported already.
 
     The lines are not known here: `find` has them, for the file's text and the problem's key.
     """

@@ -1,4 +1,4 @@
-"""Which task may be worked on next, and why another may not.
+"""Chooses the task to work on next, and says why another has to wait.
 
 A task is ready when it is open, nobody must decide on it, its time has come, and every task that it depends on is
 closed. Ready tasks come by priority (1 before 2), then in the order in which they were added.
@@ -29,7 +29,7 @@ _NOT_BEGUN = {TaskState.PLANNED, TaskState.OPEN, TaskState.BLOCKED}
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """What the graph knows of a task. `priority` and `depends_on` are its definition's; the rest is the journal's.
+    """A task in the graph. `priority` and `depends_on` are its definition's; the rest is the journal's.
 
     `number` counts the tasks as they were added: many of them may have come in the same moment.
     """
@@ -146,12 +146,12 @@ class Graph:
                 yield item[2]
 
     def _holds(self, item: tuple[int, int, str], now: float) -> bool:
-        """Whether an entry of a heap still says what is so."""
+        """Whether an entry of the heap is still current."""
         node = self._nodes.get(item[2])
         return node is not None and (node.priority, node.number) == item[:2] and self._is_ready(node, now)
 
     def next_moment(self) -> float | None:
-        """When the first task that only waits for its time may be ready."""
+        """The time at which the next task becomes ready that waits for nothing but its time."""
         while self._timed:
             moment, name = self._timed[0]
             node = self._nodes.get(name)
@@ -161,7 +161,7 @@ class Graph:
         return None
 
     def reasons_to_wait(self, name: str, now: float) -> list[str]:
-        """Why a task is not ready, in words; empty for one that is."""
+        """The reasons why a task is not ready, in words; empty for one that is."""
         node = self._nodes[name]
         if self._is_cancelled(node.parent) and node.state not in (TaskState.CLOSED, TaskState.CANCELLED):
             return [f"its parent {node.parent} was cancelled: the next `holdfast run` cancels it, too"]
@@ -197,7 +197,7 @@ class Graph:
         }
 
     def due_moves(self, overdue: Collection[str] = ()) -> list[tuple[str, TaskEvent]]:
-        """Moves that follow from what became of other tasks: who waited for them may go on, or has waited too long.
+        """Moves that follow from the ends of other tasks: a task that waited for them is ready, or has waited too long.
 
         `overdue`: those that have waited for their subtasks as long as they may. They are BLOCKED until the subtasks
         are over.
@@ -215,7 +215,7 @@ class Graph:
         return moves
 
     def due_cancels(self) -> list[Abort]:
-        """What to cancel because of what became of other tasks, depth-first.
+        """The tasks to cancel because of the end of other tasks, depth-first.
 
         Each task stands before its own subtasks, and these before its siblings: an agent at work may add more
         subtasks until it is ended.
@@ -262,7 +262,7 @@ class Graph:
         return [node.id for node in known if node is not None and node.is_hopeless]
 
     def stuck(self, name: str) -> str:
-        """Why a task that waits cannot go on unless a person does something about another; empty where it can."""
+        """The reason why a waiting task cannot start before a person decides about another; empty where it can."""
         node = self._nodes.get(name)
         if node is None or node.state not in _NOT_BEGUN:
             return ""
@@ -270,7 +270,7 @@ class Graph:
         return "; ".join(self._word(node, each) for each in waits)
 
     def _word(self, node: Node, name: str) -> str:
-        """Why a task waits for a dependency, and what to type where waiting alone does not help."""
+        """The reason why a task waits for a dependency, with what to type where waiting alone does not help."""
         other = self._nodes.get(name)
         if other is None:
             return f"it depends on {name}, which does not exist"
@@ -346,7 +346,7 @@ class Graph:
 
 
 def _way_out(name: str, hopeless: Node) -> str:
-    """What to type for a task that waits for one which came to nothing."""
+    """The command to type for a task that waits for one that failed or was cancelled."""
     if hopeless.state is TaskState.FAILED:
         return f"`holdfast retry {hopeless.id}` tries that again, `holdfast cancel {name}` gives this up"
     return f"`holdfast edit {name}` takes it out of depends_on, `holdfast cancel {name}` gives this up"

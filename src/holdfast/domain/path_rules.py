@@ -1,4 +1,4 @@
-"""Which of the changed paths a task's `paths` rules do not allow, and which no task may change.
+"""Finds the changed paths that a task's `paths` rules do not allow, and those that no task may change.
 
 Without rules everything is allowed.
 
@@ -28,7 +28,7 @@ def outside(changed: Iterable[str], rules: Sequence[str]) -> list[str]:
 
 
 def is_narrower(rule: str, rules: Sequence[str]) -> bool:
-    """Whether a rule allows nothing that the others do not. Where that cannot be told by their names, it does not."""
+    """Whether a rule allows nothing beyond the others. Where their text does not show that, the answer is no."""
     return any(rule == each or _is_below(rule, each) for each in rules)
 
 

@@ -162,11 +162,11 @@ _VERBS = {
 
 
 def verb_of(event: str) -> str:
-    """What was to be done with the task, in words."""
+    """The participle for an event, for sentences; `moved on` for an unknown one."""
     return next((verb for each, verb in _VERBS.items() if each == event), "moved on")
 
 
 def cancel_event(state: TaskState) -> TaskEvent | None:
-    """How a task in this state is cancelled; None where it cannot be."""
+    """The event that cancels a task in this state; None where it cannot be cancelled."""
     legal = TASK.legal(state)
     return next((event for event in (_E.MANUAL_CANCEL, _E.REJECTED) if legal.get(event) is _S.CANCELLED), None)

@@ -38,7 +38,7 @@ def from_values(values: Mapping[str, Any]) -> Definition:
 
 
 def words_of(values: Mapping[str, Any]) -> str:
-    """What a task is about, in its own words."""
+    """The task's title, or its goal, or its command."""
     return str(values.get("title") or values.get("goal") or values.get("command") or "")
 
 

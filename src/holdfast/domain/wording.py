@@ -30,7 +30,7 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 
 def given_words(given: str) -> str:
-    """What a tool was given, as a person would say it: of a JSON object the field that says most; on one line."""
+    """A tool's input on one line; of a JSON object the field that says most."""
     if given.lstrip().startswith("{"):
         try:
             found = msgspec.json.decode(given, type=dict[str, msgspec.Raw])
@@ -43,7 +43,7 @@ def given_words(given: str) -> str:
 
 
 def fault_words(cause: str, not_before: float) -> str:
-    """Why a task waits that a fault of the machine holds up; empty where none does, or where it only waits."""
+    """The reason why a fault of the machine holds up a task; empty where none does, or where it only waits."""
     return f"held up by a fault of the machine: {cause} A run tries it again" if cause and not not_before else ""
 
 

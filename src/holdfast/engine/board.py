@@ -89,7 +89,7 @@ class Board:
         return None if file is None or name in self.stopped else file.definition
 
     def unfiled(self, task: Task) -> Definition | None:
-        """What came through the API, as long as it has no file yet."""
+        """The tasks from the API that have no file yet."""
         if not task.unfiled:
             return None
         made = self.early.get(task.id) or parse(task.unfiled.encode(), task.id)
@@ -97,7 +97,7 @@ class Board:
 
     def worked_on(self, task: Task) -> Definition:
         """As it was when the attempt began: an edit meanwhile counts for the next one."""
-        return self.pinned(task.id, task.worked_on or task.definition)
+        return self.pinned(task.id, task.attempt.worked_on or task.definition)
 
     def pinned(self, name: str, digest: str) -> Definition:
         task = self.tasks[name]
@@ -124,7 +124,7 @@ class Board:
     # -- keeping up ---------------------------------------------------------------------------------------------------
 
     def take_in(self) -> SyncReport:
-        """Reads the backlog and journals what people changed; then the graph knows every task anew that it concerns."""
+        """Reads the backlog, journals what people changed, and updates the graph with the tasks concerned."""
         report = take_in(self.ledger, self.backlog, self.blobs)
         with self.lock:
             self._learn(report)
@@ -158,7 +158,7 @@ class Board:
                 self._unprojected.add(name)
 
     def file_new(self) -> bool:
-        """Writes the files of tasks that came through the API; False where their folder is gone until the next look."""
+        """Writes the files of tasks that came through the API; False where their folder is missing."""
         new = [name for name in self._unprojected.copy() if self.tasks[name].unfiled]
         if new:
             try:

@@ -1,4 +1,4 @@
-"""What the steps of the work share: the board, the effects, the agents, the worktrees, and how a task is moved."""
+"""The parts that the steps of the work share: board, effects, agents, worktrees, and how a task is moved."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FileWatch(Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What came of one piece of work. `key` is that of the request that it was done for; empty for the loop's own."""
+    """The result of one piece of work. `key` is that of the request that asked for it; empty for the loop's own."""
 
     task: str
     key: str
@@ -81,7 +81,7 @@ class LandingThread:
         threading.Thread(target=self._carry_out, args=(task, work, key), name="landing", daemon=True).start()
 
     def take(self) -> Ended | None:
-        """What has ended, once; None while nothing has."""
+        """Returns each result once; None while there is none."""
         try:
             ended = self._ended.get_nowait()
         except queue.Empty:
@@ -92,7 +92,7 @@ class LandingThread:
         return ended
 
     def answer(self, key: str) -> Ended | None:
-        """What came of the work that was begun under this key, once."""
+        """Returns the result of the work that was begun under this key, once."""
         return self._asked_for.pop(key, None)
 
     def _carry_out(self, task: str, work: Callable[[], Any], key: str) -> None:
@@ -146,7 +146,7 @@ class RunContext:
     heard: set[str] = field(default_factory=set)
 
     def tell(self, report: SyncReport) -> None:
-        """Notes what a person should hear of the backlog's files, each sentence once in a run."""
+        """Notes for a person what a sync did or could not use, each sentence once in a run."""
         for task, words in report.told():
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
@@ -159,7 +159,7 @@ class RunContext:
 
     @functools.cached_property
     def silence(self) -> Silence:
-        """How long each runner has given no sign of life."""
+        """Measures how long each runner has given no sign of life."""
         return Silence(self.config.heartbeat_timeout_s)
 
     @property
@@ -190,7 +190,7 @@ class RunContext:
         self.append(self.moved(task, event, reason, **more))
 
     def moved(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Record:
-        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
+        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt.id, **more}
         return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
 
     def flagged(self, task: Task, actor: str = "loop", **flags: Any) -> Record:
@@ -218,16 +218,16 @@ class RunContext:
         self.ledger.append(self.ledger.epoch, records)
 
     def expect_result(self, task: Task, *commits: str) -> None:
-        """Before what an attempt came to is taken, judged or landed."""
+        """Raises ResultLost where a commit of the attempt is not whole. Called before it is taken, judged or landed."""
         store = self.worktrees.store
         for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
-            raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
+            raise ResultLost(task=task.id, attempt=task.attempt.id, commit=commit, store=store.path, reason=reason)
 
     def park(self, task: Task, reason: str) -> None:
         """Leaves a task to a person; one that was claimed and not started is nobody's again."""
         if task.parked:
             return
-        is_unstarted = task.state is TaskState.CLAIMED and not task.started
+        is_unstarted = task.state is TaskState.CLAIMED and not task.claim.started
         back = [self.moved(task, TaskEvent.UNCLAIM, Reason.PARKED)] if is_unstarted else []
         self.append(*back, self.flagged(task, parked=reason, not_before=task.not_before))
         self.note(task.id, reason)
@@ -241,7 +241,7 @@ class RunContext:
             most = self.board.worked_on(task).max_attempts or most
         again = task.attempts < most
         told = self.blobs.put(feedback.encode(), content_type="text/plain") if feedback else ""
-        outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}
+        outcome = {"kind": kind, "detail": detail, "attempt": task.attempt.id}
         self.move(task, event, reason, outcome=outcome, feedback=told, again=again, **more)
         left = f"; attempt {task.attempts + 1} of {most} follows" if again else ""
         self.note(task.id, detail.removesuffix(".") + left if left else detail)

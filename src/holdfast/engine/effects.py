@@ -23,7 +23,7 @@ POINTS = tuple(f"effect.{kind}.{when}" for kind in EFFECTS if kind != "publish" 
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """What became of one intent, for a person to read."""
+    """The outcome of one intent, for a person to read."""
 
     task: str
     intent: str
@@ -32,7 +32,7 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 class EffectContext(Protocol):
-    """What an effect needs of a run: where it is journalled, and which effects there are."""
+    """The part of a run that an effect needs: where it is journalled, and which effects there are."""
 
     @property
     def ledger(self) -> Ledger: ...
@@ -65,7 +65,7 @@ def carry_out(context: EffectContext, intended: EffectIntended) -> dict[str, Any
 
 
 def acknowledge(context: EffectContext, intended: EffectIntended) -> dict[str, Any]:
-    """Puts on record what took place without this journal's knowledge. Performs nothing; empty where it did not."""
+    """Journals an effect that took place unknown to this journal. Performs nothing; empty where it did not."""
     ledger, kind = context.ledger, EFFECT_OF[type(intended)]
     intent = _intend(ledger, kind, intended)
     match _look(context.effects[type(intended)], kind, intent):

@@ -72,7 +72,7 @@ class Spawn:
         return Happened({"attempt": attempt, "start": start})
 
     def has_begun(self, attempt: str, start: int, intent: str) -> bool:
-        """Whether the start is a runner's. If nobody has it yet, it is ours from now on, and will never be."""
+        """Whether a runner took the start. If none has, this takes it, so that none ever will."""
         files = self._layout.attempt_files(attempt)
         self._clear(attempt, start, intent)
         attempt_folder.make_folder(files)
@@ -89,8 +89,8 @@ class Spawn:
 
     def ask_to_stop(self, task: Task) -> None:
         """Asks the runner to end its agent and then itself; it says so in exit.json."""
-        owner = attempt_folder.read_start(self._layout.attempt_files(task.attempt), task.starts)
-        if owner is None or owner.who != attempt_folder.RUNNER or not attempt_folder.is_of(owner, task.intent):
+        owner = attempt_folder.read_start(self._layout.attempt_files(task.attempt.id), task.start.number)
+        if owner is None or owner.who != attempt_folder.RUNNER or not attempt_folder.is_of(owner, task.start.intent):
             return
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(owner.pid)
@@ -103,13 +103,13 @@ class Spawn:
 
     def is_beginning(self, task: Task) -> bool:
         """Whether a runner of ours lives and has not taken its start yet."""
-        child = self._children.get(task.attempt)
-        has_start = self._layout.attempt_files(task.attempt).start(task.starts).exists()
+        child = self._children.get(task.attempt.id)
+        has_start = self._layout.attempt_files(task.attempt.id).start(task.start.number).exists()
         return not has_start and child is not None and child.poll() is None
 
     def look(self, task: Task) -> Liveness:
-        """What is seen of a start that was confirmed. One that is not there yet may still be on its way, if ours."""
-        attempt, start, intent = task.attempt, task.starts, task.intent
+        """The liveness of a confirmed start. One of ours that has no files yet counts as alive."""
+        attempt, start, intent = task.attempt.id, task.start.number, task.start.intent
         files = self._layout.attempt_files(attempt)
         seen = attempt_folder.liveness(files, start, intent)
         child = self._children.get(attempt)
@@ -127,5 +127,5 @@ class Spawn:
 
 
 def _name(intent: OpenIntent) -> str:
-    """What the files of the start are to name; nothing where the intent is from before they did."""
+    """The intent's name, as the start's files carry it; empty for intents of older versions."""
     return intent.ref.name if intent.entry.inputs.get("names_files") else ""

@@ -60,7 +60,7 @@ class Gate(msgspec.Struct, frozen=True):
     repeatable: bool = True
 
     def without_run(self, outcome: Outcome, *, told: bool = False) -> GateRun:
-        """What is recorded of a gate that was not run."""
+        """The result that is recorded for a gate that was not run."""
         return GateRun(name=self.name, outcome=outcome, command=self.command, required=self.required, told=told)
 
 
@@ -171,7 +171,7 @@ def _joining(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> S
 
 
 def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Deadline, kept: _Kept) -> tuple[bool, int]:
-    """Whether it ended by itself in time, and its code. Reaped last: until then its group's number is not reused."""
+    """Waits: whether it ended by itself in time, and its code. Reaped last, so that its group stays its own."""
     assert child.stdout is not None
     pipe = child.stdout.fileno()
     os.set_blocking(pipe, False)

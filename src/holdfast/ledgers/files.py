@@ -214,7 +214,7 @@ class FileLedger:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread appends in here shares one sync, and is on stable storage when this ends.
+        """Lets the appends of this thread share one sync. They are on stable storage when it ends.
 
         The state knows it at once, but nobody else can append before it is durable; if it cannot be made so, the
         journal takes nothing any more, and the process has to end.
@@ -236,7 +236,7 @@ class FileLedger:
 
     @contextlib.contextmanager
     def end_journalled(self) -> Iterator[None]:
-        """Journals how the run ended, when this is left. A run that could not was killed, as the next one tells."""
+        """Journals how the run ended, when this is left. A run without such an entry was killed."""
         how, reason = "stopped", ""
         try:
             yield
@@ -299,10 +299,10 @@ class FileLedger:
             return self._leases.grant(claim, lease_s)
 
     def renew_all(self, lease_s: float) -> None:
-        """Nobody's heartbeat is known after a restart: who holds a task through the API has the time of a lease."""
+        """Gives every claim through the API a whole lease: after a restart no heartbeat is known."""
         with self._mutex:
             for task in self._state.tasks.values():
-                if task.remote and task.state in AT_WORK:
+                if task.claim.remote and task.state in AT_WORK:
                     self._leases.grant(claims.claim_of(task), lease_s)
 
     def lease(self, task: str) -> Claim | None:
@@ -331,7 +331,7 @@ class FileLedger:
             self._unsaved, self._save_at = 0, CHECKPOINT_EVERY
 
     def _save_if_possible(self) -> None:
-        """What was appended is durable without it: that it cannot be written now costs a later run some reading."""
+        """Saves a checkpoint. If that fails, nothing is lost: a later run reads more of the journal."""
         try:
             self.save()
         except StaleEpoch:
@@ -379,8 +379,8 @@ class FileLedger:
         task = self._state.tasks.get(claim.task)
         if task is None:
             raise ClaimLost(task=claim.task, worker=claim.worker, reason="there is no such task")
-        if (task.agent, claims.token_of(task)) != (claim.worker, claim.token):
-            holder = f"{task.agent} holds it as {task.attempt}" if task.agent else "nobody holds it"
+        if (task.claim.agent, claims.token_of(task)) != (claim.worker, claim.token):
+            holder = f"{task.claim.agent} holds it as {task.attempt.id}" if task.claim.agent else "nobody holds it"
             raise ClaimLost(task=claim.task, worker=claim.worker, reason=f"it is {task.state}, and {holder}")
         return task
 

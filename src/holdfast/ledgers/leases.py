@@ -22,7 +22,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 class Leases:
-    """Who holds which task, and until when. `clock` is shown to workers; `steady`, which nobody sets, decides."""
+    """Leases by task: the holder, and when it ends. Workers are shown `clock`; `steady`, a monotonic one, decides."""
 
     def __init__(self, clock: Clock, steady: Clock) -> None:
         self._clock = clock

@@ -25,7 +25,7 @@ _PLACES = {name: place for place, name in enumerate(ORDER)}
 
 
 class Observers:
-    """The observers of one ledger, sorted as in `ORDER`. Changed by assignment: other threads may be telling."""
+    """The observers of one ledger, sorted as in `ORDER`. Changed by assignment: other threads may be reading it."""
 
     def __init__(self) -> None:
         self.present: Sequence[Observer] = ()

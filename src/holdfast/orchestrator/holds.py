@@ -33,9 +33,9 @@ PAUSE_S_MAX = 60.0
 
 
 class TaskHold(msgspec.Struct, frozen=True):
-    """Why a task is not started or landed for now, and when to try again; never in this run where `until` is None.
+    """The reason why a task is not started or landed now, and when to try again; `until` is None: not in this run.
 
-    `until` is for people to read. Counted is to `due`, on the clock that nobody sets.
+    `until` is for people to read; `due`, on the monotonic clock, decides.
     """
 
     reason: str
@@ -60,7 +60,7 @@ class TaskHolds(dict[str, TaskHold]):
         self[name] = TaskHold(reason, self._clock() + wait_s if soon else None, monotonic() + wait_s)
 
     def pause(self, name: str, reason: str, *, stays: bool) -> None:
-        """After a fault of the machine. `stays`: the run goes on by itself, so it keeps trying."""
+        """Holds a task after a fault of the machine. `stays`: the run does not end by itself, so it keeps trying."""
         self.failures[name] += 1
         if not stays and self.failures[name] >= FAILURES_MAX:
             self.hold(name, f"{reason} The next run goes on with it.", soon=False)
@@ -91,14 +91,14 @@ class TaskHolds(dict[str, TaskHold]):
 
 
 class Waits:
-    """How long tasks have waited for subtasks. Counted while a run lives; begun anew by each run and after each gap."""
+    """Measures how long tasks have waited for subtasks, while a run lives. Each run, and each gap, begins anew."""
 
     def __init__(self, look_s: float) -> None:
         self._awake = Awake(look_s + GAP_S)
         self._since: dict[str, float] = {}
 
     def overdue(self, limits: Mapping[str, float]) -> set[str]:
-        """Takes all who wait, and how long each may; those who have waited so long."""
+        """The tasks that have waited as long as they may. `limits`: every task that waits, with its limit."""
         gaps, now = self._awake.gaps, self._awake.now()
         if self._awake.gaps > gaps:
             self._since.clear()

@@ -67,8 +67,8 @@ Work = Callable[["Loop"], list[str]]
 class Loop:
     """`only`: the tasks to start, where not all of them are wanted. `show` is called after each round.
 
-    `stays`: it goes on when nothing is left to do, until it is asked to stop. `works`: it starts, verifies and lands;
-    where it does not, it follows what others have begun, and does what it is asked.
+    `stays`: it ends only when it is asked to, not when nothing is left to do. `works`: it starts, verifies and lands;
+    without that, it follows what others have begun, and carries out requests.
     """
 
     def __init__(
@@ -124,19 +124,19 @@ class Loop:
         self._wakes.put(None)
 
     def _sleep(self) -> None:
-        """Until somebody wakes the loop, or something is due by itself."""
+        """Sleeps until something wakes the loop, or is due by itself."""
         with contextlib.suppress(queue.Empty):
             self._wakes.get(timeout=self._patience())
             while True:
                 self._wakes.get_nowait()
 
     def stop(self, how: str) -> None:
-        """Ends the loop; `agents`: those who work are ended first."""
+        """Ends the loop; `agents`: the agents at work are ended first."""
         self.stopping = how
         self.wake()
 
     def ask(self, work: Work) -> None:
-        """Has something done in the loop's thread, from any other."""
+        """Runs a function in the loop's thread. Called from any other thread."""
         self._asked.put(work)
         self.wake()
 
@@ -146,7 +146,7 @@ class Loop:
     @property
     def at_work(self) -> list[Task]:
         """The tasks of the agents that we have started. Only for the loop's own thread."""
-        return [task for task in self._held() if not task.remote]
+        return [task for task in self._held() if not task.claim.remote]
 
     def _held(self) -> list[Task]:
         tasks = (self.board.task(name) for name in sorted(self.board.active))
@@ -154,14 +154,14 @@ class Loop:
 
     def _is_at_work(self, task: Task) -> bool:
         # One whose step could not be done is left to the next run: it is nobody's once its process is gone.
-        is_left = not task.remote and self.holds.is_left(task.id)
+        is_left = not task.claim.remote and self.holds.is_left(task.id)
         # Looked for only where it counts.
         seen = self.context.spawn.look(task) if task.parked or is_left else None
         return is_at_work(task, seen) and (not is_left or seen is Liveness.ALIVE)
 
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
-        """While here, what happens outside wakes the loop."""
+        """While here, the end of a child, a changed file and a request wake the loop."""
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
@@ -246,7 +246,7 @@ class Loop:
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
-        # Before the board's lock: who appends may hold the ledger, and ask for that lock next.
+        # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
         with self.board.lock:
             commands = plan(
@@ -282,7 +282,7 @@ class Loop:
             case StartTask():
                 self._start(task)
             case Begin():
-                context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
+                context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.claim.agent)
             case ApplyExit(_, exit):
                 apply_exit(context, task, exit)
                 if exit.ending is Ending.ENVIRONMENT:
@@ -306,21 +306,21 @@ class Loop:
                 lapse(context, task)
 
     def _observe(self, name: str) -> Observation | None:
-        """What is seen of the attempt of a task in progress, once its turns so far are journalled."""
+        """Journals the turns so far of a task in progress, and observes its attempt."""
         task = self.board.task(name)
-        if task.state is not TaskState.IN_PROGRESS or task.remote:
+        if task.state is not TaskState.IN_PROGRESS or task.claim.remote:
             return None
-        files = self.context.layout.attempt_files(task.attempt)
+        files = self.context.layout.attempt_files(task.attempt.id)
         seen = self.context.spawn.look(task)
         self.context.turns.follow(task)
         if seen is not Liveness.ALIVE:
-            self.context.silence.forget(task.attempt)
+            self.context.silence.forget(task.attempt.id)
         if seen is Liveness.ENDED:
-            return Observation(seen, attempt_folder.read_exit(files, task.starts, task.intent))
+            return Observation(seen, attempt_folder.read_exit(files, task.start.number, task.start.intent))
         if seen is not Liveness.ALIVE:
             return Observation(seen)
-        sign = attempt_folder.last_sign(files, task.starts)
-        return Observation(seen, silent_s=self.context.silence.look(task.attempt, task.starts, sign))
+        sign = attempt_folder.last_sign(files, task.start.number)
+        return Observation(seen, silent_s=self.context.silence.look(task.attempt.id, task.start.number, sign))
 
     def _start(self, task: Task) -> None:
         if self.full:
@@ -381,7 +381,7 @@ class Loop:
             return not self._held() and not waits and self.board.graph.next_moment() is None
 
     def _patience(self) -> float:
-        """How long nothing can become due by itself."""
+        """The seconds until something may become due by itself."""
         now = monotonic()
         waits = [BEAT_S, *(hold.due - now for hold in self.holds.values() if hold.until is not None)]
         with self.board.lock:

@@ -1,4 +1,4 @@
-"""How the loop is woken: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
+"""Wakes the loop: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
 
 - `WAKEUP`: touched by runners at the end of a turn, and by anybody who wants the loop to look again.
 - `SHUTDOWN`: asks a run to end; its content is `leave` (agents go on working) or `agents` (they are ended, too), and
@@ -39,7 +39,7 @@ class Signals:
         disk.replace(self.folder / SHUTDOWN, f"{how} {run}\n".encode())
 
     def asked_to_stop(self, run: str) -> str:
-        """How the run was asked to end; empty while it was not."""
+        """The way in which the run was asked to end; empty while it was not."""
         try:
             how, _, asked = (self.folder / SHUTDOWN).read_text().strip().partition(" ")
         except (FileNotFoundError, UnicodeDecodeError):
@@ -60,10 +60,10 @@ class _StopEvent(threading.Event):
 
 
 class SignalWatch:
-    """Tells of changes below some folders, from a thread of its own, while it is open.
+    """Reports changes below some folders, from a thread of its own, while it is open.
 
     It is opened before the files are first read, so that one read at the start is enough. Changes from before `listen`
-    are kept, and told then.
+    are kept, and reported then.
     """
 
     def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None] | None = None) -> None:
@@ -91,14 +91,14 @@ class SignalWatch:
         self._stop.opened.wait(OPEN_S_MAX)
 
     def listen(self, changed: Callable[[set[Path]], None]) -> None:
-        """Has changes told to `changed`, first those that came before."""
+        """Reports changes to `changed`, first those that came before."""
         with self._lock:
             early, self._early, self._changed = self._early, set(), changed
         if early:
             changed(early)
 
     def renew(self) -> bool:
-        """Watches anew where a folder was replaced. True: it did, and what happened in between is not told."""
+        """Watches anew where a folder was replaced. True: it did, and changes in between are not reported."""
         now = self._identities()
         if not now or now == self._seen:
             return False

@@ -57,7 +57,7 @@ _ADDRESS = re.compile(r"(?:unix:(?:path=|//)?)?(/[^,;]+)")
 
 @functools.cache
 def trouble() -> str:
-    """Why no sandbox can be made here, as a part of a sentence; empty where one can. It is tried once in a process."""
+    """The reason why no sandbox can be made here, as a part of a sentence; empty where one can. Tried once."""
     if shutil.which(PROGRAM) is None:
         return f"there is no program `{PROGRAM}`"
     told = _tried(shut())
@@ -122,7 +122,7 @@ def flat(binds: Sequence[tuple[str, Path, Path]]) -> list[str]:
 
 
 def without_sessions() -> list[str]:
-    """Who needs one of them inside names it in `sandbox_writable`."""
+    """Hides the sockets of the user's session. A task that needs one names it in `sandbox_writable`."""
     covered = [part for path in _SESSIONS if path.is_dir() for part in ("--tmpfs", str(path))]
     sockets = [path for path in (*_MANAGERS, *_of_the_user()) if path.is_socket()]
     # What is gone with its folder cannot be covered once more.

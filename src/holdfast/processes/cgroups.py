@@ -195,7 +195,7 @@ def sweep(layout: Layout) -> None:
         for path in home.glob(f"{prefix}*"):
             attempt, _, start = path.name.removeprefix(prefix).rpartition("-")
             runner = attempt_folder.read_start(layout.attempt_files(attempt), int(start)) if start.isdigit() else None
-            # Nobody else makes one; and who lives may be about to join it.
+            # Nobody else makes one; and a runner that lives may be about to join it.
             is_left = start == GATES or (runner is not None and not runner.is_alive())
             if is_left and not Group(path).members():
                 _whole(path).remove()
@@ -210,7 +210,7 @@ def homes() -> list[Path]:
 
 
 def in_words() -> str:
-    """Which there is, for `doctor`."""
+    """The kind of control groups here, in words, for `doctor`."""
     found = homes()
     if not found:
         return "none is writable here: an agent that hides from its runner may outlive it"

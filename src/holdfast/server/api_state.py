@@ -167,7 +167,7 @@ class Api:
         return work
 
     def fail(self, error: BaseException) -> None:
-        """Somebody beside the loop met what leaves nothing to go on with: the run ends with it."""
+        """Ends the run with an error that another thread met and that leaves nothing to continue with."""
 
         def work(loop: Loop) -> list[str]:
             raise error

@@ -91,7 +91,7 @@ class Job:
         self.fault: Exception | None = None
 
     def carry_out(self, decision: DecisionContext) -> None:
-        """Does it, and keeps the answer back until `tell`. Raises Later, and what leaves nothing to go on with."""
+        """Does it, and holds the answer until `tell`. Raises Later, and errors that end the run."""
         try:
             known = self._answers.find(decision.ledger, self.ask.key, self.request) if self.is_keyed else None
             if known is None:

@@ -268,7 +268,7 @@ class Feed:
 
 
 class EventStream(Response):
-    """Server-sent events, until they end, the peer has gone, or somebody cancels who sends them."""
+    """Sends server-sent events until they end, the peer has gone, or the sending task is cancelled."""
 
     def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}

@@ -76,7 +76,7 @@ class File:
         self.dirty.clear()
 
     def _on_disk(self, page: int) -> bytes:
-        """What the disk has once all dirty pages have been written."""
+        """The content of the disk once all dirty pages have been written."""
         return self._with(dict.fromkeys(self.dirty, True), page) if self.lost else self.content
 
     def variants(self, page: int, choose: Callable[[int], list[tuple[bool, ...]]]) -> list[bytes]:

@@ -2,7 +2,8 @@
 
 An adapter is a class with `name`, `title`, `program`, `can`, `permissions`, `install`, `sign_in`, `call` and `stream`;
 its stream is made of an order's `Launch`, so that a runner can make it without any setting. A parser looks into lines
-with `json_fields`, which never raises. An adapter is known by one line in `registry` and one in `streams`.
+with `json_fields`, which never raises. One line in `registry` makes an adapter known; `streams` finds its module by
+its name.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Child:
         self._complaint += data[: max(0, COMPLAINT_BYTES_MAX - len(self._complaint))] if fd == self.stderr else b""
 
     def not_confined(self, code: int) -> str:
-        """Why the sandbox could not be made, if that is so."""
+        """The reason why the sandbox could not be made; empty where that did not end it."""
         is_wrapped = self._argv[0] == bwrap.PROGRAM and not self._has_spoken
         return bwrap.own_failure(code, self._complaint) if is_wrapped else ""
 

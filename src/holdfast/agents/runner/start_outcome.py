@@ -62,7 +62,7 @@ _CANNOT = {
 
 
 def cannot(finished: Finished) -> Stop | None:
-    """Why the agent cannot continue, however often it tries; None where it does not say so."""
+    """The error of the agent that no retry helps against; None where it reports none."""
     ending = None if finished.ok else _CANNOT.get(finished.kind)
     return None if ending is None else Stop(ending, finished.detail)
 
@@ -126,7 +126,7 @@ def explained(verdict: Stop, reached: LimitReached | None, task: str) -> Stop:
 
 
 def failed(order: Order, failure: Exception, reached: LimitReached | None, *, has_begun: bool) -> Stop:
-    """Why the runner could not continue. `has_begun`: the agent was started."""
+    """The outcome of a runner that could not continue. `has_begun`: the agent was started."""
     detail = f"The runner could not go on: {failure}"
     if isinstance(failure, SnapshotTooLarge):
         return Stop(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)

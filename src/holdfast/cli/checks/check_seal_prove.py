@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.storage.audit.key import AuditKey
 
 UNSOUND = 4
+# Counts whose name in the JSON does not say it to a person.
+_LABELS = {"of_tasks_over": "of ended tasks"}
 
 
 @click.command(short_help="Prove that everything fits together.")
@@ -28,9 +30,9 @@ UNSOUND = 4
 @as_json
 @click.pass_context
 def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool) -> None:
-    """Reads the whole journal and holds everything else against it: the checkpoint, the backlog's folders, the files
-    of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. Changes
-    nothing, and may run beside `holdfast run`.
+    """Read the whole journal, and compare everything else with it: the checkpoint, the backlog's folders, the files
+    of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. It
+    changes nothing, and may run beside `holdfast run`.
 
     --repair rebuilds only what follows from the journal; the journal itself is never touched. What was damaged is
     kept in quarantine/.
@@ -78,7 +80,7 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
 @as_json
 @click.pass_context
 def seal(ctx: click.Context, as_json: bool) -> None:
-    """Verifies the audit log and seals all records that it has: one signed file with one hash, the root. Publish that
+    """Verify the audit log and seal all its records: one signed file with one hash, the root. Publish that
     root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
 
     The key comes from HOLDFAST_AUDIT_KEY, else from the file of the setting
@@ -129,8 +131,8 @@ def prove(
     root: str | None,
     as_json: bool,
 ) -> None:
-    """Proves that record SEQ of a DAY stands in the sealed audit log. With --verify, checks such a proof against a
-    published root; that needs neither key nor repository. The exit code is 4 when the proof does not hold.
+    """Prove that record SEQ of a DAY stands in the sealed audit log. With --verify, check such a proof against a
+    published root, which needs neither key nor repository. The exit code is 4 when the proof does not hold.
 
     \b
     Examples:
@@ -213,7 +215,8 @@ def _print_report(report: CheckReport) -> None:
     for section in report.sections:
         verdict = "FOUND" if section.findings else "pending" if section.pending else ""
         verdict = verdict or ("not checked" if section.not_checked else "ok")
-        counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
+        counts = {_LABELS.get(name, name.replace("_", " ")): number for name, number in section.counted.items()}
+        counted = ", ".join(f"{label} {number:,}" for label, number in counts.items())
         click.echo(f"{section.name:<12} {verdict:<11} {counted}".rstrip())
         _print_details(section)
     click.echo(_answer(report))

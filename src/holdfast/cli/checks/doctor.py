@@ -145,7 +145,7 @@ def _chain_part(app: App) -> Part:
     from holdfast.checks.doctor import Finding, Part
 
     section = check(app.layout, Backlog(app.layout.backlog), None, chain_only=True).sections[0]
-    counted = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in section.counted.items())
+    counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
     return Part("chain", counted, [Finding(said, "holdfast check --chain") for said in section.findings])
 
 

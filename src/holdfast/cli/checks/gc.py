@@ -29,7 +29,7 @@ Examples:
   holdfast gc --dry-run          what would go, and how much space that gives
   holdfast gc --keep-days 7      keep the snapshots of the last week only"""
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option(
     "--keep-days", type=click.FloatRange(0), default=30.0, show_default=True, help="Keep snapshots younger than this."
 )
@@ -40,8 +40,8 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     judging, and blobs that nothing names. Run files of the journal beyond the newest `ledgers.keep_runs` are archived:
     compressed, and read as before.
 
-    Work that has not landed, the journal and its archive, and every attempt's folder are always kept. While somebody
-    runs, it refuses; a dry run may be made at any time.
+    Work that has not landed, the journal and its archive, and every attempt's folder are always kept. It refuses
+    while a run is alive; a dry run is possible at any time.
     """
     from holdfast.checks.gc import Collector
     from holdfast.checks.repair import holding

@@ -117,7 +117,7 @@ class Looking:
 
 
 def heading(picture: Picture, now: float) -> Sequence[str]:
-    """Who runs and for how long; how many tasks stand how."""
+    """The two parts of the heading: the run with its age and spending, and the number of tasks in each state."""
     runs = picture.runs
     if runs is None:
         alone = any(not each.ended for each in picture.agents.values())

@@ -60,7 +60,7 @@ _OPTIONS = (
     click.option("--model", help="Which model that agent uses."),
     click.option("--command", help="A command that does the work, in place of an agent."),
     click.option("--script", metavar="STEPS", help="What the scripted agent does, a step on each line."),
-    click.option("--sandbox", metavar="KIND", help="What keeps the agent in: auto, bwrap or none."),
+    click.option("--sandbox", metavar="KIND", help="The sandbox of the agent: auto, bwrap or none."),
     click.option("--budget-usd", type=float, help="What it may cost at most."),
     click.option("--budget-tokens", type=int, help="How many tokens it may use at most."),
     click.option("--budget-turns", type=int, help="How many turns it may take at most."),
@@ -69,7 +69,7 @@ _OPTIONS = (
     click.option("--max-resumes", type=int, help="How often an attempt may be continued after a crash."),
     click.option("--timeout-s", type=float, help="How long one attempt may take."),
     click.option("--subtask-timeout-s", type=float, help="How long it may wait for its subtasks."),
-    click.option("--path", "paths", multiple=True, help="What the work may touch; repeatable."),
+    click.option("--path", "paths", multiple=True, help="A rule for the paths that the work may change; repeatable."),
     click.option("--verify", multiple=True, metavar="COMMAND", help="A check that must pass; repeatable."),
     click.option("--approve/--no-approve", default=None, help="A person must see the result before it lands."),
     click.option(
@@ -77,9 +77,9 @@ _OPTIONS = (
         help="A question or a review: closed with its answer where nothing was changed.",
     ),
     click.option("--not-before", metavar="TIME", help="An ISO time such as 2030-01-31T12:00:00Z, or Unix seconds."),
-    click.option("--label", "labels", multiple=True, help="For finding it again; repeatable."),
+    click.option("--label", "labels", multiple=True, help="A label to filter tasks by; repeatable."),
     click.option("--forked-from", metavar="ATTEMPT@TURN", help="Begin with the tree that this turn left."),
-    click.option("--context", multiple=True, metavar="KEY=VALUE|JSON", help="What to know besides; repeatable."),
+    click.option("--context", multiple=True, metavar="KEY=VALUE|JSON", help="A fact for the prompt; repeatable."),
 )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ class Text(msgspec.Struct, frozen=True):
 def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json: bool, **options: Any) -> None:
     """Add a task: a goal in words, files, or - for standard input.
 
-    A FILE is there and ends in .yaml or .yml; anything else is the goal. Only the task's file is written; the next run
+    A FILE exists and ends in .yaml or .yml; anything else is the goal. Only the task's file is written; the next run
     takes it in. With several files, all are added or, if one has a problem, none. In a pipe only the paths of the files
     are printed.
     """
@@ -383,7 +383,7 @@ def _expect_editable(overview: Overview, task: str) -> None:
 
 
 def _expect_sound(overview: Overview, texts: list[Text]) -> None:
-    """A dependency that there is not, or a circle, is refused here; by hand one may write files in any order."""
+    """Refuses an unknown dependency or a cycle. Files written by hand may come in any order, and are not refused."""
     new = {text.made.id: text for text in texts}
     others = [(name, file.definition) for name, file in overview.files.items() if name not in new]
     broken = {task for problem in overview.problems for task in problem.tasks} - overview.files.keys()

@@ -48,7 +48,7 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
     _print_answer(_decide(ctx, "retry", tasks=list(tasks), reason=reason), as_json)
 
 
-@click.command(epilog="Example:  holdfast show fix-login   tells what is in doubt;  holdfast resolve fix-login --retry")
+@click.command(epilog="Example:  holdfast show fix-login   shows what is in doubt;  holdfast resolve fix-login --retry")
 @click.argument("task", default="", shell_complete=complete_task)
 @click.option("--happened", "decision", flag_value="happened", help="It took place; go on from there.")
 @click.option("--retry", "decision", flag_value="retry", help="It did not take place, or may be repeated.")
@@ -135,7 +135,7 @@ def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def resume(ctx: click.Context, task: str, as_json: bool) -> None:
-    """Go on with the last attempt of a task that has failed or was stopped.
+    """Continue the last attempt of a task that has failed or was stopped.
 
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """

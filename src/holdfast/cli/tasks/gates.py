@@ -29,9 +29,9 @@ _WORDS = {"passed": "passed", "failed": "FAILED", "timed_out": "TIMED OUT", "not
 @as_json
 @click.pass_context
 def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
-    """Show every gate of a verification: how it came out, how long it took, and what it printed.
+    """Show every gate of a verification: its result, how long it took, and what it printed.
 
-    Of a task, its last attempt that was verified is meant. Of a gate that passed, the output is shown with --full only.
+    For a task this is its last attempt that was verified. The output of a gate that passed is shown with --full only.
     Takes no lock and changes nothing.
     """
     app = find_app(ctx)

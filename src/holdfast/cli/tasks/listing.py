@@ -75,7 +75,7 @@ def list_tasks(
     """List the tasks with their states, by priority, and within one in the order of adding.
 
     Closed and cancelled tasks are listed with --all, with --state, and with --json. "(new)" marks a file that the
-    journal does not know yet; the next run takes it in. Files that cannot be used are told on standard error, and stop
+    journal does not know yet; the next run takes it in. Files that cannot be used are named on standard error, and stop
     no other task.
     """
     overview = read_overview(find_app(ctx))

@@ -332,7 +332,7 @@ def tracer(layout: Layout, ledger: Ledger, log: ServerLog, environ: Mapping[str,
 
 
 def missing(environ: Mapping[str, str] = os.environ) -> str:
-    """Why there are no traces though the environment names a collector, as a sentence; empty where there is no why."""
+    """A sentence if the environment names a collector and the libraries are not installed; else empty."""
     if _wanted(environ):
         try:
             importlib.import_module(_OTLP)

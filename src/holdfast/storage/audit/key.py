@@ -157,7 +157,8 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 def _key(text: bytes, place: str) -> AuditKey:
     secret = text.strip()
     if not KEY_BYTES_MIN <= len(secret) <= KEY_BYTES_MAX:
-        _refuse(place, f"it has {len(secret)} bytes, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are needed")
+        noun = "byte" if len(secret) == 1 else "bytes"
+        _refuse(place, f"it has {len(secret)} {noun}, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are needed")
     return AuditKey(secret)
 
 

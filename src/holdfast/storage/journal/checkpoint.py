@@ -29,6 +29,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.domain.wording import plural
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Entry
@@ -100,7 +101,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Unusable(Exception):
-    """Why a checkpoint does not count; it never leaves this module."""
+    """The reason why a checkpoint is ignored. Never leaves this module."""
 
 
 class _Unread(msgspec.Struct, frozen=True):
@@ -286,5 +287,5 @@ def _head(path: Path, first: bytes) -> _Head:
 def _lines(path: Path, body: bytes, count: int) -> list[bytes]:
     lines = body.split(b"\n")[:-1]
     if len(lines) != count:
-        raise _Unusable(f"{path.name} has {len(lines)} lines, and says {count}")
+        raise _Unusable(f"{path.name} has {plural(len(lines), 'line')}, and says {count}")
     return lines

@@ -3,7 +3,7 @@
 The file holds one JSON line: pid, start_ticks, boot_id, host, run, epoch, since, journal. It is written in place,
 because the lock is on the inode and a renamed file would be another lock.
 
-- The kernel's flock alone decides who owns the root; the line only says who to talk about. A crash may tear it, so of
+- The kernel's flock alone decides who owns the root; the line is only for messages. A crash may tear it, so of
   what it says only the epoch is used again, and only above the floor that the caller takes from the run files.
 - Each owner has a greater epoch than every owner before it, durable before the lock is handed out.
 - The descriptor never reaches a child: a lock is free the moment its owner has died, whatever the owner had started.
@@ -209,7 +209,7 @@ class DataLock:
 
 
 def read_holder(path: Path) -> Holder | None:
-    """Who the file names, held or not; None when there is no whole line (none yet, or torn by a crash)."""
+    """The process that the file names, lock held or not; None without a whole line (none yet, or torn by a crash)."""
     try:
         line, end, _ = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
@@ -249,7 +249,7 @@ def _close_in_forked_child() -> None:
 
 
 def live_owner(path: Path) -> Holder | None:
-    """Who owns the root now, where that can be said from here."""
+    """The process that owns the root now, where that can be found out from here."""
     holder = read_holder(path)
     return holder if is_held_by(path, holder) else None
 

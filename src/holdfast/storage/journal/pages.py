@@ -28,7 +28,7 @@ Cursor = tuple[int, int]
 
 
 class WantedPage(msgspec.Struct, frozen=True):
-    """Which entries; empty: whatever their task or kind is."""
+    """The entries that a page shows: those of a task, of some kinds; empty means any."""
 
     task: str = ""
     kinds: tuple[str, ...] = ()
