@@ -171,11 +171,8 @@ def test_every_task_has_one_agent_and_always_the_same(
     found = choose(definition, rules, before)
     assert found == choose(definition, rules, before)
     known = {rules.agent, *(each.agent for each in (*rules.routes, *rules.cascade)), "command"}
-    assert (
-        found.agent in known | {definition.agent, before.claim.worked_by if before else ""}
-        and found.agent
-        and found.why
-    )
+    known |= {definition.agent or "", before.claim.worked_by if before else ""}
+    assert found.agent in known and found.agent and found.why
     if definition.agent:
         assert found.agent == definition.agent
     if definition.model:
