@@ -53,9 +53,8 @@ def test_the_least_of_task_run_and_day_counts() -> None:
 
 def test_a_reserved_budget_is_not_given_out_twice() -> None:
     settings = config(usd_per_run=10.0, tokens_per_day=1000)
-    working = task(
-        "b", TaskState.IN_PROGRESS, start=LastStart(reserved=Caps(usd=4.0, tokens=600), used=Spend(usd=1.0, tokens=700))
-    )
+    start = LastStart(reserved=Caps(usd=4.0, tokens=600), used=Spend(usd=1.0, tokens=700))
+    working = task("b", TaskState.IN_PROGRESS, start)
     state = state_of(task("a"), working, run=Spend(usd=1.0), day=Spend(tokens=700))
     assert ask(state, "a", settings) == Caps(usd=6.0, tokens=300)
     own = replace(working, id="a")

@@ -67,6 +67,7 @@ def fold_claim(task: Task, moved: TaskMoved) -> None:
             task.left = PreviousAttempt(before.id, before.stands, before.base)
         if before.id and before.id not in (each.attempt for each in task.past):
             end_attempt(task, Past(before.id, before.turn, undos=before.undos))
+        # Until its first start, the base and the cost of the last start are those of the attempt before.
         task.attempt = LastAttempt(moved.attempt, worked_on=task.definition, base=before.base)
         task.start = LastStart(used=task.start.used)
         task.attempts, task.assigned = task.attempts + 1, ("", "")
