@@ -91,7 +91,7 @@ def test_the_log_of_the_branch_tells_an_accident_from_an_intended_move(
     for place, words in moves:
         run.set_back(places[place], words)
     at = git(run.repo, "rev-parse", "main")
-    found = lost.lost_landings(run.repo, [first, second])
+    found = lost.lost_landings(run.repo, [first, second], run.context.layout.snapshots)
     assert set(found) == {run.base: {"t", "u"}, places["t"]: {"u"}, places["u"]: set()}[at]
     tasks = [task for task in (second, first) if task.id in found]
     assert [task.id for task in lost.undone(run.repo, tasks)] == undone
