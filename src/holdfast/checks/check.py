@@ -39,6 +39,7 @@ from holdfast.snapshots.store import Store
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.data_root import FORMAT, read_format
 from holdfast.storage.journal.lock import Holder, live_owner, read_holder
+from holdfast.storage.journal.reader import plain_files
 from holdfast.storage.records.blobs import Blobs
 
 
@@ -105,7 +106,7 @@ def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
 def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[str, int]]]:
     """A value that differs between two moments if the root had an owner in between."""
     runs = []
-    for path in sorted(layout.wal.glob("*.wal.jsonl")):
+    for path in plain_files(layout.wal):
         try:
             runs.append((path.name, path.stat().st_size))
         except FileNotFoundError:

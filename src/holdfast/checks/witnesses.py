@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.state import State
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
 from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import DiskError, JournalShorter
@@ -39,7 +39,6 @@ from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import pins
 
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 _SHOWN_MAX = 5
 _REASON = "the journal was put back from an older backup, and does not know this"
 # An intent that no file of an attempt names, so that every start counts as foreign.
@@ -127,7 +126,7 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
             continue
         if known is None or int(number) > known.attempts:
             start = 1
-        elif known.attempt == name and known.state not in _OVER:
+        elif known.attempt == name and known.state not in OVER:
             start = _first_strange(layout, known)
         else:
             continue

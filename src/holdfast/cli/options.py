@@ -64,6 +64,13 @@ def config_here(ctx: click.Context) -> Config:
         return combine(environment(os.environ))[0]
 
 
+def print_notice(line: str) -> None:
+    """On standard error; it may quote what an agent or a stranger wrote."""
+    from holdfast.domain.wording import plain
+
+    click.echo(f"holdfast: {plain(line)}", err=True)
+
+
 def print_json(value: Any) -> None:
     """It may hold what an agent or a stranger wrote, and be looked at on a terminal: see `terminal`."""
     from holdfast.domain.wording import plain_json

@@ -19,7 +19,7 @@ import click
 from holdfast.backlog.restore import put_back_config
 from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
 from holdfast.clock import monotonic
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plain
 from holdfast.errors import (
     AgentsAlone,
@@ -33,19 +33,18 @@ from holdfast.errors import (
     NotStopped,
     RunsAlready,
     RunStopped,
+    TaskUnknown,
 )
 from holdfast.identity import is_stopped
 from holdfast.orchestrator.wakeup import AGENTS, LEAVE, Signals
 from holdfast.storage.journal.lock import Holder, in_words, live_owner, read_holder
 from holdfast.storage.records.at_work import at_work
-from holdfast.views.rows import unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.engine.context import Note, RunContext
     from holdfast.orchestrator.loop import Loop
 
-SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
 TASKS_LEFT = 20
 INTERRUPTED = 130
 
@@ -93,14 +92,15 @@ def run(
         click.echo(f"{path} was gone with its folder, and is put back", err=True)
         app = find_app(ctx, max_agents=max_agents)
     from holdfast.cli.preflight import preflight
+    from holdfast.cli.tasks.add_edit import add_goal
 
     try:
         remarks = preflight(app, with_goal=goal is not None)
     except NoAgent as error:
         if goal is None:
             raise
-        raise GoalKept(task=_add(app, goal), missing=error.facts["missing"]) from error
-    wanted = [*only, *([_add(app, goal)] if goal else [])]
+        raise GoalKept(task=add_goal(app, goal), missing=error.facts["missing"]) from error
+    wanted = [*only, *([add_goal(app, goal)] if goal else [])]
     if goal and not take_over and (holder := live_owner(app.layout.lock)) is not None:
         click.echo(f"{wanted[-1]} is added; the run with pid {holder.pid} takes it in.")
         return
@@ -125,13 +125,13 @@ def run(
             shown.note("", remark)
         for name in wanted:
             if name not in context.board.tasks:
-                raise unknown(name, context.board.tasks)
+                raise TaskUnknown.among(name, context.board.tasks)
         _note_permissions(app, context, shown.note, wanted)
         loop = Loop(context, only=wanted or None, show=shown.show, stays=stay)
         with server(context, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
             loop.run()
         asked_for = wanted or list(loop.board.tasks)
-        left = [name for name in asked_for if loop.board.task(name).state not in SETTLED]
+        left = [name for name in asked_for if loop.board.task(name).state not in OVER]
         if context.lost:
             from holdfast.landing.lost_landings import settle_rewritten
 
@@ -185,12 +185,6 @@ def alone(app: App) -> Iterator[None]:
         if type(held) is not Locked or held.path != app.layout.lock:
             raise
         raise RunsAlready(holder=held.holder) from held
-
-
-def _add(app: App, goal: str) -> str:
-    from holdfast.cli.tasks.add_edit import add_goal
-
-    return add_goal(app, goal)
 
 
 class stopping:

@@ -14,7 +14,7 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
-from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.rows import Row, print_problems, read_overview
 
@@ -38,8 +38,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     app = find_app(ctx)
     overview = read_overview(app)
     view, rows = overview.view, list(overview.rows.values())
-    holder = read_holder(view.layout.lock)
-    runs = holder if holder is not None and holder.is_alive() else None
+    runs = live_owner(view.layout.lock)
     agents = at_work(view.layout, view.state.tasks.values())
     outages = _outages(view.state, app.config) if view.state.outages else []
     states = Counter(str(row.state) for row in rows)

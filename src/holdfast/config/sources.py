@@ -18,23 +18,10 @@ DEPTH_MAX = 20
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
-        "AUDIT_KEY",
-        "TASK",
-        "ATTEMPT",
-        "START",
-        "WORKTREE",
-        "URL",
-        "TOKEN",
-        "TURN",
-        "PROMPT_FILE",
-        "EXAMPLES",
-        "KILLS",
-        "CLOCK",
-        "CRASH_AT",
-        "CRASH_LOG",
-        "CRASH_ONCE",
+        "AUDIT_KEY", "TASK", "ATTEMPT", "START", "WORKTREE", "URL", "TOKEN", "TURN", "PROMPT_FILE", "EXAMPLES", "KILLS",
+        "CLOCK", "CRASH_AT", "CRASH_LOG", "CRASH_ONCE",
     )
-)
+)  # fmt: skip
 
 
 class Layer(msgspec.Struct, frozen=True):

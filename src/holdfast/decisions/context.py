@@ -7,7 +7,6 @@ whatever died in between.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,35 +87,20 @@ class DecisionContext:
     actor: str = ACTOR
 
     @classmethod
-    def of(
-        cls,
-        context: RunContext,
-        key: str,
-        *,
-        works: bool = True,
-        is_run: bool = False,
-        is_busy: bool = False,
-        by: str = "",
-        kind: str = "",
-        actor: str = ACTOR,
-    ) -> DecisionContext:
-        board = context.board
+    def of(cls, context: RunContext, key: str, *, works: bool = True, **asked: Any) -> DecisionContext:
+        """`asked`: who decides what, and beside what."""
         return cls(
             repo=context.repo,
             layout=context.layout,
             config=context.config,
             ledger=context.ledger,
-            board=board,
+            board=context.board,
             blobs=context.blobs,
             clock=context.clock,
             key=key,
-            problems=board.problems,
+            problems=context.board.problems,
             context=context if works else None,
-            is_run=is_run,
-            is_busy=is_busy,
-            by=by or identity.user(),
-            kind=kind,
-            actor=actor,
+            **asked,
         )
 
     @property
@@ -136,6 +120,9 @@ class DecisionContext:
         if name not in self.tasks:
             raise self._unusable(name) or unknown(name, self.tasks)
         return self.tasks[name]
+
+    def each_once(self, names: Sequence[str]) -> list[Task]:
+        return [self.task(name) for name in dict.fromkeys(names)]
 
     def definition(self, task: Task) -> Definition:
         """As it was when the last attempt began."""
@@ -200,8 +187,7 @@ class DecisionContext:
 
 def unknown(task: str, known: Mapping[str, Any]) -> TaskUnknown:
     # A copy, because others may add tasks meanwhile; and not of all, because comparing takes its time.
-    near = difflib.get_close_matches(task, list(known)[-NEAR_MAX:], 1)
-    return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
+    return TaskUnknown.among(task, list(known)[-NEAR_MAX:])
 
 
 def refused(task: Task, verb: str, hint: str, reason: str = "") -> DecisionRefused:

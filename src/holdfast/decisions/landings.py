@@ -38,7 +38,7 @@ class LandingRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
-    tasks = [decision.task(name) for name in dict.fromkeys(asked.tasks)]
+    tasks = decision.each_once(asked.tasks)
     records: list[Record] = []
     for number, task in enumerate(tasks):
         if not decision.has_done("task_opened", 2 * number):
@@ -52,7 +52,8 @@ def _opening(decision: DecisionContext, task: Task, reason: str, number: int) ->
     feedback = decision.blobs.put(told.encode(), content_type="text/plain") if told else ""
     opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": Reason.REQUESTED_BY_PERSON}
     if task.state is not TaskState.DONE:
-        facts = {**_anew(task), **({"feedback": feedback} if feedback else {})}
+        # A conversation in which the last start came to nothing is not tried once more.
+        facts = {**({"forget": True} if seems_lost(task) else {}), **({"feedback": feedback} if feedback else {})}
         return [decision.moved(task, TaskEvent.RETRY, Reason.REQUESTED_BY_PERSON, number, facts)]
     if not reason:
         raise refused(task, "sent back", f"say why: `holdfast retry {task.id} --reason …`.", "it is done")
@@ -62,11 +63,6 @@ def _opening(decision: DecisionContext, task: Task, reason: str, number: int) ->
     facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
     failed = decision.moved(task, TaskEvent.VERIFICATION_REJECTED, Reason.REJECTED, number + 1, facts)
     return [failed, decision.record("task_opened", number, {**opened, "outcome": outcome})]
-
-
-def _anew(task: Task) -> dict[str, bool]:
-    """A conversation in which the last start came to nothing is not tried once more."""
-    return {"forget": True} if seems_lost(task) else {}
 
 
 # -- landing as a branch ----------------------------------------------------------------------------------------------

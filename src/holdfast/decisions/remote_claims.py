@@ -12,7 +12,6 @@ from typing import Any
 
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.claims import Claim
-from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
@@ -171,7 +170,3 @@ def expect_context(decision: DecisionContext) -> RunContext:
     if decision.context is None:
         raise DecisionRefused(task="", verb="worked on", reason="nobody runs here", hint="type `holdfast serve`.")
     return decision.context
-
-
-def definition(decision: DecisionContext, task: Task) -> Definition | None:
-    return expect_context(decision).board.definition(task.id)

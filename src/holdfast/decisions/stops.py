@@ -29,7 +29,7 @@ BEGIN_S_MAX = 30.0
 
 def stop(decision: DecisionContext, asked: Several) -> Answer:
     """Every task is checked before the first agent is asked to end."""
-    tasks = [decision.task(name) for name in dict.fromkeys(asked.tasks)]
+    tasks = decision.each_once(asked.tasks)
     todo = [(number, task) for number, task in enumerate(tasks) if not decision.has_done("task_flagged", number)]
     for _, task in todo:
         _expect_stoppable(task)

@@ -40,7 +40,7 @@ class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def cancel(decision: DecisionContext, asked: Several) -> Answer:
     """All are cancelled or, if one cannot be, none. Whatever works on them is ended first."""
-    tasks = _each_once(decision, asked)
+    tasks = decision.each_once(asked.tasks)
     before = {task.id for task in tasks if task.state is TaskState.CANCELLED}
     for task in tasks:
         expect_at_rest(decision, task, "cancelled")
@@ -62,11 +62,8 @@ def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
     """Of a task that is done: nobody is just verifying or landing it, and it has not landed yet."""
     if task.state is not TaskState.DONE:
         return
-    if (
-        decision.context is not None
-        and decision.context.landing_thread is not None
-        and decision.context.landing_thread.task == task.id
-    ):
+    landing_thread = decision.context.landing_thread if decision.context is not None else None
+    if landing_thread is not None and landing_thread.task == task.id:
         raise Later
     if task.landed:
         raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
@@ -82,10 +79,6 @@ def end_attempt(decision: DecisionContext, task: Task) -> None:
     starts.end_all(files, task.attempt, task.starts, decision.config.grace_s)
     remove_leftovers(decision.layout)
     Follower(decision.ledger, decision.layout).follow(task)
-
-
-def _each_once(decision: DecisionContext, asked: Several) -> list[Task]:
-    return [decision.task(name) for name in dict.fromkeys(asked.tasks)]
 
 
 # -- resolve ----------------------------------------------------------------------------------------------------------

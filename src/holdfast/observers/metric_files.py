@@ -28,7 +28,7 @@ import msgspec
 from holdfast.config.settings import LedgerSettings as Limits
 from holdfast.domain.entries import MOVES
 from holdfast.domain.state import State
-from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task import AT_WORK, OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
@@ -43,7 +43,6 @@ PAUSE_S = 1.0
 # A batch is written at once, and never cut in two by a rotation: a line is rarely longer than this.
 _LINE_BYTES = 512
 _BATCH_MAX = 1000
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 Say = Callable[[str], None]
 # Where an entry stands among all: the entries of the journal, in order, have growing places.
@@ -108,7 +107,7 @@ def _lines_of(entry: Entry, task: Task | None, began: float) -> Iterator[tuple[s
         yield "snapshots", {name: entry.inputs.get(name, 0) for name in names}
     if kind in MOVES and began and task.state not in AT_WORK:
         yield "sessions", {**_sitting(task), "began": began, "ended": entry.timestamp, **_ending(entry, task)}
-    if kind in MOVES and (task.state in _OVER or (task.state is TaskState.FAILED and not task.again)):
+    if kind in MOVES and (task.state in OVER or (task.state is TaskState.FAILED and not task.again)):
         yield "tasks", {**_whole(task), **_ending(entry, task)}
     if kind == "task_land_confirmed" and task.state is TaskState.CLOSED:
         yield "tasks", {**_whole(task), "ended": entry.timestamp, **_ending(entry, task)}

@@ -88,7 +88,6 @@ class RunFacts(msgspec.Struct):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    run: str
     at: float
     kind: str
     task: str
@@ -168,13 +167,13 @@ class Chronicle:
         if self.runs:
             self.runs[-1].last = entry.timestamp
         if kind in _STUMBLES:
-            self.stumbles.append(_mark(run, entry))
+            self.stumbles.append(_mark(entry))
         elif kind == "wal_replay_completed":
             # A start after which there was nothing to recover is like any other.
             if any(inputs.values()):
-                self.lost.append(_mark(run, entry))
+                self.lost.append(_mark(entry))
         elif kind == "task_orphaned" or kind.endswith(("_parked", "_abandoned")):
-            self.lost.append(_mark(run, entry))
+            self.lost.append(_mark(entry))
 
     def _attempt(self, inputs: dict[str, Any]) -> AttemptFacts:
         name, task = str(inputs.get("attempt", "")), str(inputs.get("task", ""))
@@ -252,7 +251,5 @@ class Chronicle:
         return sorted(lost + stumbles, key=lambda each: each.at)
 
 
-def _mark(run: str, entry: Entry) -> Mark:
-    return Mark(
-        run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain=plain_words(entry)
-    )
+def _mark(entry: Entry) -> Mark:
+    return Mark(entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain_words(entry))

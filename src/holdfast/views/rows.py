@@ -18,10 +18,10 @@ from holdfast.clock import wall
 from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import fault_words, moment, plain
-from holdfast.errors import HoldfastError, TaskUnknown
+from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words
 
@@ -78,6 +78,11 @@ class Overview(msgspec.Struct, frozen=True):
     rows: Mapping[str, Row]
     problems: Sequence[FileProblem]
 
+    @property
+    def taken(self) -> set[str]:
+        """The ids that no new task can have."""
+        return {*self.rows, *(task for problem in self.problems for task in problem.tasks)}
+
 
 def read_overview(app: App) -> Overview:
     view = app.look()
@@ -128,13 +133,6 @@ def _absent(view: View, scan: Scan) -> list[FileProblem]:
     return absent(view.state.tasks, scan)
 
 
-def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
-    import difflib
-
-    near = difflib.get_close_matches(task, known, 1)
-    return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
-
-
 def print_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
     """On standard error, in the form that editors can jump to."""
     for problem in problems:
@@ -177,7 +175,7 @@ def start_time(task: Task | None, made: Definition) -> float:
 
 def fault_of(task: Task | None) -> str:
     """The fault of the machine that holds a task up, in words."""
-    if task is None or task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+    if task is None or task.state in OVER:
         return ""
     return fault_words(task.cause, task.not_before)
 
@@ -217,7 +215,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
             state=state,
             new=task is None,
             agent=(task.agent if task else "") or made.agent or "",
-            waits=[] if state in (TaskState.CLOSED, TaskState.CANCELLED) else waits,
+            waits=[] if state in OVER else waits,
             file=str(file) if file else "",
             next_step=next_step_of(name, state, task, stuck=stuck_behind(graph, name)),
             reason=last_reason(task) if task is not None and state is TaskState.FAILED else "",

@@ -10,12 +10,12 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import as_json, find_app, print_json, print_notice
 from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
 
 if TYPE_CHECKING:
-    from holdfast.checks.check import CheckReport, Section
+    from holdfast.checks.check import CheckReport
     from holdfast.layout import Layout
     from holdfast.storage.audit.key import AuditKey
 
@@ -60,8 +60,8 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     if with_repair:
         from holdfast.checks.repair import repair
 
-        repaired = repair(layout, backlog, repo=repo, say=_say, key_path=find_app(ctx).audit_key)
-    progress = _show_progress if sys.stderr.isatty() else None
+        repaired = repair(layout, backlog, repo=repo, say=print_notice, key_path=find_app(ctx).audit_key)
+    progress = _print_progress if sys.stderr.isatty() else None
     report = run_check(layout, backlog, _key(ctx, layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
         click.echo("\r\033[K", err=True, nl=False)
@@ -104,7 +104,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     key = load_key(layout.root, key_path)
     with holding(layout, find_app(ctx).repo):
         # What a kill or an unusable key kept out of the log is sealed with the rest.
-        complete(layout, _say, key_path=key_path)
+        complete(layout, print_notice, key_path=key_path)
         made = seals.seal(layout.audit, key)
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
@@ -203,11 +203,7 @@ def _key(ctx: click.Context, layout: Layout) -> AuditKey | None:
 # -- printing ---------------------------------------------------------------------------------------------------------
 
 
-def _say(line: str) -> None:
-    click.echo(f"holdfast: {plain(line)}", err=True)
-
-
-def _show_progress(entries: int) -> None:
+def _print_progress(entries: int) -> None:
     click.echo(f"\r\033[K{plural(entries, 'entry', 'entries')} of the journal read …", err=True, nl=False)
 
 
@@ -218,26 +214,16 @@ def _print_report(report: CheckReport) -> None:
         counts = {_LABELS.get(name, name.replace("_", " ")): number for name, number in section.counted.items()}
         counted = ", ".join(f"{label} {number:,}" for label, number in counts.items())
         click.echo(f"{section.name:<12} {verdict:<11} {counted}".rstrip())
-        _print_details(section)
-    click.echo(_answer(report))
-
-
-def _answer(report: CheckReport) -> str:
-    findings = sum(len(section.findings) for section in report.sections)
-    pending = sum(len(section.pending) for section in report.sections)
+        lines = [f"  - {finding}" for finding in section.findings]
+        lines += [f"    pending: {words}" for words in section.pending]
+        lines += [f"    not checked: {section.not_checked}"] if section.not_checked else []
+        lines += [f"    note: {note}" for note in section.notes]
+        for line in lines:
+            click.echo(plain(line))
     if not report.sound:
-        return f"Not sound: {plural(findings, 'finding')}."
-    if report.pending:
-        return f"Sound; the next start has {plural(pending, 'thing')} to finish, told above as pending."
-    return "Sound."
-
-
-def _print_details(section: Section) -> None:
-    for finding in section.findings:
-        click.echo(plain(f"  - {finding}"))
-    for words in section.pending:
-        click.echo(plain(f"    pending: {words}"))
-    if section.not_checked:
-        click.echo(plain(f"    not checked: {section.not_checked}"))
-    for note in section.notes:
-        click.echo(plain(f"    note: {note}"))
+        click.echo(f"Not sound: {plural(sum(len(section.findings) for section in report.sections), 'finding')}.")
+    elif report.pending:
+        things = plural(sum(len(section.pending) for section in report.sections), "thing")
+        click.echo(f"Sound; the next start has {things} to finish, told above as pending.")
+    else:
+        click.echo("Sound.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -68,29 +67,18 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
     try:
         app = find_app(ctx)
     except NotInRepository as error:
-        yield _git_version()
+        yield _git_part("git", None)
         yield Part("repository", "none here", [Finding(str(error), "cd YOUR-REPOSITORY | git init")])
         yield _agents_part(config_here(ctx), None)
         return
     try:
         app.expect_initialised()
     except NotInitialised as error:
-        yield from (_git_part(app, name) for name in preflight.GIT_CHECKS)
+        yield from (_git_part(name, app) for name in preflight.GIT_CHECKS)
         yield Part("data root", "not there yet", [Finding(str(error), "holdfast init")])
         yield _agents_part(app.config, None)
         return
     yield from _parts(app)
-
-
-def _git_version() -> Part:
-    from holdfast.checks.doctor import Finding, Part
-    from holdfast.git import command as git
-
-    try:
-        git.require_minimum()
-        return Part("git", git.run("--version", cwd=Path.cwd(), env=git.environment({})).line)
-    except HoldfastError as error:
-        return Part("git", "cannot be used", [Finding(str(error), _WAY_OUT["git"])])
 
 
 def _parts(app: App) -> Iterator[Part]:
@@ -99,7 +87,7 @@ def _parts(app: App) -> Iterator[Part]:
 
     has_git = True
     for name in preflight.GIT_CHECKS:
-        part = _git_part(app, name)
+        part = _git_part(name, app)
         yield part
         has_git = has_git and not (name == "git" and part.findings)
         if not has_git:
@@ -130,11 +118,12 @@ def _sandbox_part(app: App) -> Part:
     return Part("sandbox", sandbox.in_words(kind), found)
 
 
-def _git_part(app: App, name: str) -> Part:
+def _git_part(name: str, app: App | None) -> Part:
+    """One of the checks of git; without a repository only `git` itself."""
     from holdfast.checks.doctor import Finding, Part
 
     try:
-        return Part(name, preflight.GIT_CHECKS[name](app))
+        return Part(name, preflight.usable_git() if app is None else preflight.GIT_CHECKS[name](app))
     except HoldfastError as error:
         return Part(name, "cannot be used", [Finding(str(error), _WAY_OUT[name])])
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.domain.wording import plain
+from holdfast.cli.options import as_json, find_app, print_json, print_notice
+from holdfast.domain.wording import plain, size
 
 if TYPE_CHECKING:
     from holdfast.checks.gc import Garbage
@@ -55,7 +55,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         facts: dict[str, float] = {}
         if not dry_run:
             owning.enter_context(holding(layout, app.repo, app.clock))
-            facts = owning.enter_context(without_run(layout, "gc", _print_notice, app.clock, app.audit_key))
+            facts = owning.enter_context(without_run(layout, "gc", print_notice, app.clock, app.audit_key))
         collector = Collector(app.repo, layout, app.config, app.look().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
         keep = app.config.ledgers.keep_runs
@@ -70,8 +70,6 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
 
 
 def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:
-    from holdfast.domain.wording import size as in_words
-
     shown: Counter[str] = Counter()
     for each in found:
         shown[each.kind] += 1
@@ -87,14 +85,8 @@ def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: b
         click.echo("There is nothing to remove.")
         return
     end = "; nothing was removed yet: `holdfast gc` does it" if dry_run else " removed"
-    click.echo(f"{in_words(sum(each.bytes for each in found) + saved):>10}  in all{end}")
+    click.echo(f"{size(sum(each.bytes for each in found) + saved):>10}  in all{end}")
 
 
-def _space(size: int) -> str:
-    from holdfast.domain.wording import size as in_words
-
-    return f"{in_words(size):>10}" if size else " " * 10
-
-
-def _print_notice(line: str) -> None:
-    click.echo(f"holdfast: {plain(line)}", err=True)
+def _space(number: int) -> str:
+    return f"{size(number):>10}" if number else " " * 10

@@ -31,7 +31,7 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 
     Of several tasks all are cancelled or, if one cannot be, none. One that is cancelled already is left as it is.
     """
-    _print_answer(_decide(ctx, "cancel", tasks=list(tasks)), as_json)
+    decide_and_tell(ctx, "cancel", as_json, tasks=list(tasks))
 
 
 @click.command(epilog="Example:  holdfast retry fix-login")
@@ -45,7 +45,7 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
     A result that is done and whose landing waits needs a --reason. Of several tasks all are opened or, if one cannot
     be, none.
     """
-    _print_answer(_decide(ctx, "retry", tasks=list(tasks), reason=reason), as_json)
+    decide_and_tell(ctx, "retry", as_json, tasks=list(tasks), reason=reason)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   shows what is in doubt;  holdfast resolve fix-login --retry")
@@ -100,9 +100,9 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
             "Say one of --happened, --retry, --abandon, --newest, --anew, --rewritten COMMIT and --dropped."
         )
     if rewritten or decision == "dropped":
-        _print_answer(_decide(ctx, "settle", task=task, commit=rewritten or ""), as_json)
+        decide_and_tell(ctx, "settle", as_json, task=task, commit=rewritten or "")
         return
-    _print_answer(_decide(ctx, "resolve", task=task, decision=decision), as_json)
+    decide_and_tell(ctx, "resolve", as_json, task=task, decision=decision)
 
 
 @click.command(epilog="Example:  holdfast approve fix-login")
@@ -114,7 +114,7 @@ def approve(ctx: click.Context, task: str, as_json: bool) -> None:
 
     `holdfast diff` shows what the attempt did. A run that works lands it at once, otherwise the next one does.
     """
-    _print_answer(_decide(ctx, "approve", task=task), as_json)
+    decide_and_tell(ctx, "approve", as_json, task=task)
 
 
 @click.command(epilog="Example:  holdfast reject fix-login --reason 'The error message must stay as it was.'")
@@ -127,7 +127,7 @@ def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
 
     `holdfast retry` then begins another attempt with the work so far and your reason.
     """
-    _print_answer(_decide(ctx, "reject", task=task, reason=reason), as_json)
+    decide_and_tell(ctx, "reject", as_json, task=task, reason=reason)
 
 
 @click.command(epilog="Example:  holdfast resume fix-login")
@@ -139,7 +139,7 @@ def resume(ctx: click.Context, task: str, as_json: bool) -> None:
 
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """
-    _print_answer(_decide(ctx, "resume", task=task), as_json)
+    decide_and_tell(ctx, "resume", as_json, task=task)
 
 
 @click.command(epilog="Example:  holdfast reassign fix-login --agent codex --reason 'It goes in circles.'")
@@ -154,7 +154,7 @@ def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bo
     The agent that works on it is ended first. The attempt goes on from its last turn and costs no other; the new agent
     begins a conversation of its own, with the history in its prompt.
     """
-    _print_answer(_decide(ctx, "reassign", task=task, agent=agent, reason=reason), as_json)
+    decide_and_tell(ctx, "reassign", as_json, task=task, agent=agent, reason=reason)
 
 
 @click.command(epilog="Example:  holdfast promote fix-login")
@@ -170,8 +170,7 @@ def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
 
     With --branch, a result that is done lands as a new branch: for one whose landing waits for your checkout.
     """
-    answer = _decide(ctx, "promote", task=task, branch=branch)
-    _print_answer(answer, as_json)
+    answer = decide_and_tell(ctx, "promote", as_json, task=task, branch=branch)
     if answer.tasks[0].state not in _LANDS:
         ctx.exit(1)
 
@@ -188,8 +187,7 @@ def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
     start goes on from there: by itself for a task that was paused, after `holdfast resume` for one that failed or whose
     agent you have stopped.
     """
-    answer = _decide(ctx, "undo", task=task, turn=turn)
-    _print_answer(answer, as_json)
+    answer = decide_and_tell(ctx, "undo", as_json, task=task, turn=turn)
     if not as_json:
         click.echo(f"  what stood there is saved as {plain(answer.facts['saved'])}")
 
@@ -208,9 +206,8 @@ def fork(ctx: click.Context, task: str, turn: int, name: str, as_json: bool) -> 
     The next attempt of an open or failed task begins with it, on top of the newest target. For a closed or cancelled
     one, and with --id, a new task is made that says so in `forked_from`.
     """
-    app = find_app(ctx)
-    answer = _decide(ctx, "fork", app, task=task, turn=turn, id=name, spare=_spare(app, task))
-    _print_answer(answer, as_json)
+    spare = _spare(find_app(ctx), task)
+    decide_and_tell(ctx, "fork", as_json, task=task, turn=turn, id=name, spare=spare)
 
 
 def _spare(app: App, task: str) -> str:
@@ -218,30 +215,22 @@ def _spare(app: App, task: str) -> str:
     from holdfast.views.rows import read_overview
 
     overview = read_overview(app)
-    taken = {*overview.rows, *(name for problem in overview.problems for name in problem.tasks)}
     base = task if task in overview.rows else task.rpartition(".")[0] or task
     number = 1
-    while (name := f"{base}-fork" if number == 1 else f"{base}-fork-{number}") in taken:
+    while (name := f"{base}-fork" if number == 1 else f"{base}-fork-{number}") in overview.taken:
         number += 1
     return name
 
 
-def _decide(ctx: click.Context, kind: str, app: App | None = None, /, **params: Any) -> Answer:
+def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> Answer:
     from holdfast.wiring import decide
 
-    return decide(app or find_app(ctx), kind, params, lambda line: click.echo(plain(line), err=True))
-
-
-def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> None:
-    _print_answer(_decide(ctx, kind, **params), as_json)
-
-
-def _print_answer(answer: Answer, as_json: bool) -> None:
+    answer = decide(find_app(ctx), kind, params, lambda line: click.echo(plain(line), err=True))
     if as_json:
         print_json([{"id": task.id, "state": task.state, "note": task.note, **answer.facts} for task in answer.tasks])
-        return
-    for task in answer.tasks:
+    for task in () if as_json else answer.tasks:
         click.echo(plain(f"{task.id}: {task.state}" + (f" ({task.note})" if task.note else "")))
+    return answer
 
 
 def _accept_journal(app: App, as_json: bool) -> None:

@@ -11,14 +11,13 @@ import click
 from holdfast.cli.options import as_json, find_app, print_json
 from holdfast.cli.screen.table import echo_wrapped, print_table
 from holdfast.cli.tasks.add_checks import GATE_WAYS
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plain
 from holdfast.views.rows import Row, print_problems, read_overview
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
 # What a narrow terminal does without, in this order.
 _DROPPED = ("AGENT", "PRIO", "TRIES")
-_ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
 # A person decides what becomes of it.
 _DECIDED = (TaskState.FAILED, TaskState.PENDING_APPROVAL)
 
@@ -91,10 +90,10 @@ def list_tasks(
     if as_json:
         print_json({"tasks": rows, "problems": overview.problems})
     else:
-        shown = rows if every or states else [row for row in rows if row.state not in _ENDED or row.lost]
+        shown = rows if every or states else [row for row in rows if row.state not in OVER or row.lost]
         _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
         if len(shown) < len(rows):
-            hidden = Counter(f"{row.state}" for row in rows if row.state in _ENDED and not row.lost)
+            hidden = Counter(f"{row.state}" for row in rows if row.state in OVER and not row.lost)
             words = ", ".join(f"{count} {state}" for state, count in hidden.items())
             click.echo(f"{words}: `holdfast list --all` shows {'it' if hidden.total() == 1 else 'them'}.")
     print_problems(overview.view.layout, overview.problems)

@@ -13,7 +13,8 @@ from holdfast.domain.definition import Definition, parse
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task, seems_lost
 from holdfast.domain.wording import plain_lines
-from holdfast.views.rows import read_overview, unknown
+from holdfast.errors import TaskUnknown
+from holdfast.views.rows import read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -56,7 +57,7 @@ def _prompt(app: App, name: str) -> str:
     overview = read_overview(app)
     file = overview.files.get(name)
     if file is None:
-        raise unknown(name, overview.rows)
+        raise TaskUnknown.among(name, overview.rows)
     before = _at_rest(overview.view.state.tasks.get(name) or Task(name, TaskState.OPEN, "", 0.0, 0.0))
     choice = choose(file.definition, app.config, before)
     agent = agents(app.config).get(choice.agent)

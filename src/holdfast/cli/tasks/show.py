@@ -15,8 +15,9 @@ from holdfast.domain.routing import Choice, choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import moment, money, plain, plain_lines, plural
+from holdfast.errors import TaskUnknown
 from holdfast.storage.records.at_work import clock
-from holdfast.views.rows import Overview, Row, read_overview, unknown
+from holdfast.views.rows import Overview, Row, read_overview
 
 _LABEL = 10
 
@@ -30,7 +31,7 @@ def show(ctx: click.Context, task: str, as_json: bool) -> None:
     app = find_app(ctx)
     overview = read_overview(app)
     if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
-        raise unknown(task, overview.rows)
+        raise TaskUnknown.among(task, overview.rows)
     facts = _facts(overview, task)
     if facts.get("state") is TaskState.OPEN and facts["definition"]:
         facts["next"] = choose(facts["definition"], app.config, overview.view.state.tasks.get(task))

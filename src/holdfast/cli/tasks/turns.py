@@ -13,8 +13,7 @@ from holdfast.cli.options import as_json, complete_task, find_app, print_json
 from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import printing
 from holdfast.domain.wording import money, plain, plural
-from holdfast.errors import DecisionRefused
-from holdfast.views.rows import unknown
+from holdfast.errors import DecisionRefused, TaskUnknown
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 _COLUMNS = ("TURN", "TOOL", "FILES", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
@@ -178,7 +177,7 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
     state = app.look().state
     found = attempt_named(state, name)
     if found is None:
-        raise unknown(name, state.tasks)
+        raise TaskUnknown.among(name, state.tasks)
     task, attempt = found
     if not attempt:
         hint = "`holdfast run` begins with it."

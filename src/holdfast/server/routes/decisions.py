@@ -17,7 +17,7 @@ from holdfast.decisions.mailbox import DECISIONS, decide
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import OVER, TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
 from holdfast.domain.task_record import Task
 from holdfast.engine.earlier_starts import attempt_named
@@ -167,7 +167,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def edit(decision: DecisionContext, ask: Ask) -> TaskView:
     task, body = decision.task(ask.task), ask.body
-    if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+    if task.state in OVER:
         raise TaskIsFinal(task=task.id, state=task.state)
     if not body.changes:
         raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')

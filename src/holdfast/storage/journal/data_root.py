@@ -38,6 +38,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import FOLDERS, Layout, unslug
 from holdfast.storage.files import disk
+from holdfast.storage.journal.reader import plain_files
 
 # 2: snapshots are in `snapshots.git`. Before, they were in the user's repository.
 FORMAT = 2
@@ -215,7 +216,7 @@ def read_format(layout: Layout) -> Format:
 
 def has_journal(layout: Layout) -> bool:
     """True where anything was ever decided."""
-    return any(layout.wal.glob("*.wal.jsonl")) or any(layout.wal_archive.glob("*.wal.jsonl*"))
+    return bool(plain_files(layout.wal)) or any(layout.wal_archive.glob("*.wal.jsonl*"))
 
 
 def _content(made: Format) -> bytes:
