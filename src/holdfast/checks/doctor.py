@@ -17,7 +17,6 @@ import msgspec
 from holdfast.checks import witnesses
 from holdfast.checks.gc import is_left_by_cancelling
 from holdfast.config.settings import Config
-from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, OVER
 from holdfast.domain.task_record import Task
@@ -190,9 +189,10 @@ def _ending(files: Attempt, start: int) -> str:
 # -- what is left -----------------------------------------------------------------------------------------------------
 
 
-def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
+def decisions_part(state: State, steps: Mapping[str, str], open_intents: int, is_run: bool) -> Part:
+    """`steps`: what to type, by task."""
     parked = [task for task in state.tasks.values() if task.parked]
-    findings = [Finding(f"{task.id} waits for you: {task.parked}", _resolve(task)) for task in parked]
+    findings = [Finding(f"{task.id} waits for you: {task.parked}", steps[task.id]) for task in parked]
     waiting = [task for task in state.tasks.values() if task.landing_waits]
     findings += [
         Finding(
@@ -229,14 +229,6 @@ def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
         for each in damaged
     ]
     return Part("trees", f"{len(live)} to go on with", findings)
-
-
-def _resolve(task: Task) -> str:
-    if task.parked == STOPPED:
-        return f"holdfast resume {task.id}"
-    if is_lost(task.parked):
-        return f"holdfast resolve {task.id} --newest | --anew | --abandon"
-    return f"holdfast resolve {task.id} --happened | --retry | --abandon"
 
 
 def landings_part(repo: Path, state: State, snapshots: Path | None = None) -> Part:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import re
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ import msgspec
 
 from holdfast.cli.options import print_notice
 from holdfast.domain.wording import plain
-from holdfast.errors import HoldfastError, OutputFailed
+from holdfast.errors import HoldfastError, OutputFailed, code_of
 
 STOPPED = 130
 # Every write to a file goes through the one door, which gives its errors names: a bare one of these is the output's.
@@ -44,8 +43,7 @@ def print_error(error: BaseException, as_json: bool) -> int:
     code = error.exit_code if isinstance(error, HoldfastError | click.ClickException) else STOPPED
     if as_json and code != STOPPED:
         said = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
-        facts = {"error": {"code": name, "message": plain(said), "exit_code": code}}
+        facts = {"error": {"code": code_of(error), "message": plain(said), "exit_code": code}}
         try:
             # One line, so that it fits behind the lines of a stream as well.
             click.echo(msgspec.json.encode(facts).decode())

@@ -36,7 +36,6 @@ from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.journal.entry import Entry, Record
 from holdfast.storage.records.blobs import Blobs
-from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 ACTOR = "cli"
@@ -63,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionContext:
-    """The parts that a decision needs. `key` is the request's id; `context` is set where work can be done, too.
+    """The parts that a decision needs. `key` is the request's id; `context` is the run, or the short run for this decision.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
     `by` is the person who decides, and `kind` what: each record of the decision says so, and is audited. What no person
@@ -79,7 +78,7 @@ class DecisionContext:
     clock: Callable[[], float]
     key: str
     problems: Sequence[FileProblem] = ()
-    context: RunContext | None = None
+    context: RunContext
     is_run: bool = False
     is_busy: bool = False
     by: str = field(default_factory=identity.user)
@@ -87,7 +86,7 @@ class DecisionContext:
     actor: str = ACTOR
 
     @classmethod
-    def of(cls, context: RunContext, key: str, *, works: bool = True, **asked: Any) -> DecisionContext:
+    def of(cls, context: RunContext, key: str, **asked: Any) -> DecisionContext:
         """`asked`: who decides what, and beside what."""
         return cls(
             repo=context.repo,
@@ -99,7 +98,7 @@ class DecisionContext:
             clock=context.clock,
             key=key,
             problems=context.board.problems,
-            context=context if works else None,
+            context=context,
             **asked,
         )
 
@@ -113,7 +112,7 @@ class DecisionContext:
 
     @property
     def worktrees(self) -> Worktrees:
-        return worktrees_of(self.repo, self.layout, self.config) if self.context is None else self.context.worktrees
+        return self.context.worktrees
 
     def task(self, name: str) -> Task:
         """The task of this name; says why there is none."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.decisions.context import Answer, DecisionContext, Later, expect_decided, refused
+from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
 from holdfast.decisions.tasks import expect_at_rest, who_goes_on
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import Reason
@@ -76,19 +76,16 @@ def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Call
     expect_decided(task, "landed on a branch")
     if task.state is not TaskState.DONE:
         raise refused(task, "landed on a branch", "only what is done and has not landed can be.")
-    if decision.context is None:
-        raise Later
     expect_at_rest(decision, task, "landed on a branch")
     repository = git.discover(decision.repo)
     if repository.run("check-ref-format", branch, codes=(0, 1)).code:
         raise InputError(detail=f"{name!r} cannot be the name of a branch")
     if repository.run("rev-parse", "-q", "--verify", branch, codes=(0, 1)).line:
         raise InputError(detail=f"there is a branch {name} already; name one that is new")
-    if decision.context.board.worked_on(task).approve and not task.approved:
+    if decision.board.worked_on(task).approve and not task.approved:
         raise refused(task, "landed on a branch", f"type `holdfast approve {task.id}` first.", "nobody approved it")
 
     def work(decision: DecisionContext, task: Task) -> Answer:
-        assert decision.context is not None
         if (verdict := land_on(decision.context, task, branch)) is not None:
             raise refused(task, "landed on a branch", "the run goes on with it.", verdict.detail)
         return decision.answer(task, note=f"landed on {name} as {task.landed[:12]}", landed=task.landed)

@@ -28,7 +28,6 @@ class Reassignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
     task, context = decision.task(asked.task), decision.context
-    assert context is not None
     if not decision.has_begun():
         expect_decided(task, "reassigned")
         if task.state not in AT_WORK:

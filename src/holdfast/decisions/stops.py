@@ -35,9 +35,9 @@ def stop(decision: DecisionContext, asked: Several) -> Answer:
         _expect_stoppable(task)
     decision.append([flag(decision, task, number) for number, task in todo])
     for task in tasks:
-        if task.state in AT_WORK and decision.context is not None:
+        if task.state in AT_WORK:
             decision.context.spawn.ask_to_stop(task)
-    if decision.context is not None and decision.context.landing_thread is None:
+    if decision.context.landing_thread is None:
         for task in tasks:
             _await_end(decision.context, task)
             settle(decision, task)

@@ -62,7 +62,7 @@ def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
     """Of a task that is done: nobody is just verifying or landing it, and it has not landed yet."""
     if task.state is not TaskState.DONE:
         return
-    landing_thread = decision.context.landing_thread if decision.context is not None else None
+    landing_thread = decision.context.landing_thread
     if landing_thread is not None and landing_thread.task == task.id:
         raise Later
     if task.landed:

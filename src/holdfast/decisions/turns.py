@@ -102,7 +102,7 @@ def _expect_undoable(decision: DecisionContext, task: Task) -> None:
 def settle(decision: DecisionContext, task: Task) -> None:
     """An attempt that ended, or died, while nobody ran is taken for what it is before anything is put back."""
     context = decision.context
-    if context is None or task.state not in AT_WORK | {TaskState.ORPHANED}:
+    if task.state not in AT_WORK | {TaskState.ORPHANED}:
         return
     if task.remote:
         hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.app import App, View
 from holdfast.backlog.scan_cache import RememberingScanner
-from holdfast.backlog.scanner import FoundFile, Scan
+from holdfast.backlog.scanner import FoundFile
 from holdfast.clock import wall
 from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
@@ -88,7 +88,11 @@ def read_overview(app: App) -> Overview:
     view = app.look()
     scan = RememberingScanner(view.layout.backlog, view.layout.definitions).scan()
     files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
-    problems = [*scan.problems, *_absent(view, scan)]
+    problems = list(scan.problems)
+    if any(name not in scan.tasks for name in view.state.tasks):
+        from holdfast.backlog.missing import absent
+
+        problems += absent(view.state.tasks, scan)
     rows = _rows(view.state.tasks, files, scan.problems)
     for name, missing in _without_submodule(app, view, rows).items():
         rows[name] = msgspec.structs.replace(rows[name], waits=[missing.said], next_step=missing.next)
@@ -123,14 +127,6 @@ def _without_submodule(app: App, view: View, rows: Mapping[str, Row]) -> dict[st
     except (HoldfastError, OSError):
         return {}
     return {name: missing for name, base in bases.items() if (missing := found[base]) is not None}
-
-
-def _absent(view: View, scan: Scan) -> list[FileProblem]:
-    if all(name in scan.tasks for name in view.state.tasks):
-        return []
-    from holdfast.backlog.missing import absent
-
-    return absent(view.state.tasks, scan)
 
 
 def print_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:

@@ -13,6 +13,7 @@ from holdfast.cli.options import as_json, config_here, find_app, print_json
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain, plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
+from holdfast.views.next_step import next_step
 from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         return
     tasks = view.state.tasks.values()
     is_run = live_owner(view.layout.lock) is not None
-    yield health.decisions_part(view.state, len(view.found.pairing.open_intents()), is_run)
+    steps = {name: next_step(name, task.state, task.parked) for name, task in view.state.tasks.items() if task.parked}
+    yield health.decisions_part(view.state, steps, len(view.found.pairing.open_intents()), is_run)
     if not is_run:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)

@@ -151,7 +151,7 @@ def beat(decision: DecisionContext, ask: Ask) -> Claimed:
 def stop(decision: DecisionContext, ask: Ask) -> Changed:
     """Its runner ends it in order. The task is open then, and waits for a person who says that it shall go on."""
     task = _task_of(decision, ask.attempt)
-    if task.remote or decision.context is None:
+    if task.remote:
         raise refused(task, "stopped", "it can be cancelled.", "its worker is none of ours")
     if not decision.has_done("task_flagged", 0):
         decision.append([flag(decision, task)])
