@@ -25,7 +25,6 @@ import msgspec
 
 from holdfast.domain.state import State
 from holdfast.domain.task import OVER
-from holdfast.domain.task_record import Task
 from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
@@ -127,18 +126,14 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
         if known is None or int(number) > known.attempts:
             start = 1
         elif known.attempt == name and known.state not in OVER:
-            start = _first_strange(layout, known)
+            # The last start, if its file names another intent; else the next one.
+            found = attempt_folder.read_start(layout.attempt_files(name), known.starts) if known.intent else None
+            is_another = found is not None and not attempt_folder.is_of(found, known.intent)
+            start = known.starts if is_another else known.starts + 1
         else:
             continue
         if layout.attempt_files(name).start(start).exists():
             yield name, start
-
-
-def _first_strange(layout: Layout, task: Task) -> int:
-    """The last start, if its file names another intent; else the next one."""
-    found = attempt_folder.read_start(layout.attempt_files(task.attempt), task.starts) if task.intent else None
-    is_another = found is not None and not attempt_folder.is_of(found, task.intent)
-    return task.starts if is_another else task.starts + 1
 
 
 # -- letting go of them -----------------------------------------------------------------------------------------------

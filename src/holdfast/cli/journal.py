@@ -37,6 +37,7 @@ SHOWS_ALL = "`holdfast list` shows all."
 _DIGITS_MAX = 20
 # A stream does not know its widest cells: what most stories stay within.
 _WIDE = ["", "1000:1000", "holdfast", ""]
+_GOOD, _BAD = ("_closed", "_confirmed", "_done"), ("_failed", "_parked", "_abandoned", "_orphaned")
 Item = tuple[str, Entry]
 Filter = Callable[[str, Entry], bool]
 
@@ -217,10 +218,11 @@ def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
         # The very bytes of the journal: it was written by the same encoder, from the same values in the same order.
         printer.entry(encode(entry))
         return
-    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.decision_type, story.task_of(entry) or "-"]
-    printer.columns(
-        [*cells, entry.actor, story.log_words(entry)], ["bright_black", "bright_black", _colour(entry), "cyan"]
-    )
+    kind = entry.decision_type
+    is_good, is_bad = kind.endswith(_GOOD), kind.endswith(_BAD)
+    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", kind, story.task_of(entry) or "-", entry.actor]
+    colours = ["bright_black", "bright_black", "green" if is_good else "red" if is_bad else None, "cyan"]
+    printer.columns([*cells, story.log_words(entry)], colours)
 
 
 def _print_with_facts(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
@@ -247,12 +249,6 @@ def _text_of(blobs: Blobs, digest: str) -> str:
         return blobs.get(digest).decode(errors="backslashreplace")
     except (BlobMissing, BlobCorrupt, NotABlobId) as error:
         return f"({error})"
-
-
-def _colour(entry: Entry) -> str | None:
-    if entry.decision_type.endswith(("_failed", "_parked", "_abandoned", "_orphaned")):
-        return "red"
-    return "green" if entry.decision_type.endswith(("_closed", "_confirmed", "_done")) else None
 
 
 @contextlib.contextmanager

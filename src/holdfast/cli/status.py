@@ -19,8 +19,6 @@ from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.rows import Row, print_problems, read_overview
 
 if TYPE_CHECKING:
-    from holdfast.config.settings import Config
-    from holdfast.domain.state import State
     from holdfast.engine.outages import OutageRow
 
 SHOWN_MAX = 10
@@ -40,7 +38,11 @@ def status(ctx: click.Context, as_json: bool) -> None:
     view, rows = overview.view, list(overview.rows.values())
     runs = live_owner(view.layout.lock)
     agents = at_work(view.layout, view.state.tasks.values())
-    outages = _outages(view.state, app.config) if view.state.outages else []
+    outages: list[OutageRow] = []
+    if view.state.outages:
+        from holdfast.engine.outages import rows as outage_rows
+
+        outages = outage_rows(view.state, app.config, wall())
     states = Counter(str(row.state) for row in rows)
     locks = _left_locks(app.repo)
     if as_json:
@@ -143,9 +145,3 @@ def _print_locks(locks: list[Path]) -> None:
     for lock in locks:
         echo_wrapped(f"{'locked':21} ", plain(left_words(lock)))
         echo_wrapped("    next: ", "holdfast run")
-
-
-def _outages(state: State, config: Config) -> list[OutageRow]:
-    from holdfast.engine.outages import rows
-
-    return rows(state, config, wall())

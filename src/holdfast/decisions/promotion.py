@@ -44,7 +44,9 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
     if not decision.has_done("task_done", 3):
         expect_decided(task, "promoted")
         if not decision.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
-            raise refused(task, "promoted", _hint(task))
+            is_pending = task.state is TaskState.PENDING_APPROVAL
+            others = "only what is closed, or has failed with a candidate, can be."
+            raise refused(task, "promoted", f"type `holdfast approve {task.id}`." if is_pending else others)
         if task.state is not TaskState.DONE:
             candidate = _mended(decision, task) or task.candidate
             if not candidate or not task.attempt:
@@ -153,9 +155,3 @@ def _landed_again(decision: DecisionContext, task: Task) -> Answer:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
         raise refused(task, "landed again", hint, rejected.detail)
     return decision.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
-
-
-def _hint(task: Task) -> str:
-    if task.state is TaskState.PENDING_APPROVAL:
-        return f"type `holdfast approve {task.id}`."
-    return "only what is closed, or has failed with a candidate, can be."

@@ -223,16 +223,13 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
             return decision.answer(task, note=who_goes_on(decision, "goes on with it"))
     if not (decision.has_done("task_flagged", 0) or decision.has_done("task_flagged", 2)):
         records = resuming(decision, task)
-        decision.append([*records, *_letting_go(decision, task, 2 if records or decision.has_begun() else 0)])
+        if task.parked == STOPPED:
+            # The flag of a task whose agent a person has stopped; last, so that a crash before leaves it stopped.
+            told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
+            flags = {"parked": "", "not_before": task.not_before, "cause": task.cause}
+            records.append(decision.flagged(task, 2 if records or decision.has_begun() else 0, told, **flags))
+        decision.append(records)
     return decision.answer(task, note=who_goes_on(decision, f"goes on with {task.attempt if task.continues else 'it'}"))
-
-
-def _letting_go(decision: DecisionContext, task: Task, number: int) -> list[Record]:
-    """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
-    if task.parked != STOPPED:
-        return []
-    told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
-    return [decision.flagged(task, number, told, parked="", not_before=task.not_before, cause=task.cause)]
 
 
 def resuming(decision: DecisionContext, task: Task) -> list[Record]:

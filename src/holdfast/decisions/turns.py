@@ -79,12 +79,9 @@ def undo(decision: DecisionContext, asked: Turn) -> Answer:
     is_at_rest = task.state is TaskState.FAILED or task.parked == STOPPED
     how = f"`holdfast resume {task.id}`" if is_at_rest else "the next `holdfast run`"
     note = f"its worktree is as turn {asked.turn} left it; {how} goes on from there"
-    return decision.answer(task, note=note, saved=_last_undo(decision, task), turn=asked.turn)
-
-
-def _last_undo(decision: DecisionContext, task: Task) -> str:
     names = [name for name in snapshots_of(decision.worktrees.store, task.attempt) if name.startswith("undo-")]
-    return f"{ROOT}/{task.attempt}/{names[-1]}" if names else ""
+    last = f"{ROOT}/{task.attempt}/{names[-1]}" if names else ""
+    return decision.answer(task, note=note, saved=last, turn=asked.turn)
 
 
 def _expect_undoable(decision: DecisionContext, task: Task) -> None:

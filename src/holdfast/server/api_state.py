@@ -53,9 +53,9 @@ class Api:
         self.prepared: Future[None] = Future()
         # So that no request that ends while it waits takes it with it.
         self.prepared.set_running_or_notify_cancel()
-        self._denied = Denials(self.put_on_record)
+        self.denied = Denials(self.put_on_record)
         self.is_ending = False
-        self.metrics = Metrics(context, loop, self.feed, self._denied, self.began)
+        self.metrics = Metrics(context, loop, self.feed, self.denied, self.began)
         self.logs = ServerLog(
             context.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
@@ -82,7 +82,7 @@ class Api:
         who = principal.name if principal else STRANGER
         asked, code = f"{request.method} {request.url.path}", problem.document.code
         self.logs.write("access_denied", "warning", code=code, asked=asked, by=who)
-        self._denied.add(who, code, asked)
+        self.denied.add(who, code, asked)
 
     def put_on_record(self, event: str, details: dict[str, object]) -> None:
         """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that.
@@ -111,10 +111,6 @@ class Api:
         if not self.prepared.done():
             self.prepared.set_result(None)
         self.batch_writer.close()
-
-    def record_denials(self) -> None:
-        """Once nobody asks any more, in the loop's thread: it takes no work now."""
-        self._denied.end(self.context.auditor.record)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 

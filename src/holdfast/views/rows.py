@@ -189,7 +189,11 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
     # As the next run takes them in: those that were written first come first.
     new = sorted((name for name in files if name not in tasks), key=lambda name: files[name].written_ns)
     found = {name: files[name].definition if name in files else Definition(name) for name in [*tasks, *new]}
-    states = {name: tasks[name].state if name in tasks else _state_of_new(files[name]) for name in found}
+    states = {name: task.state for name, task in tasks.items()}
+    if new:
+        from holdfast.backlog.sync import state_of_new
+
+        states |= {name: state_of_new(files[name]) for name in new}
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
     for name, made in found.items():
         # Without its time: `_reasons_to_wait` names that with its cause.
@@ -229,9 +233,3 @@ def _reasons_to_wait(graph: Graph, name: str, task: Task | None, made: Definitio
     if task is not None and task.landing_waits:
         waits.append(waiting_words(task.landing_waits))
     return waits
-
-
-def _state_of_new(file: FoundFile) -> TaskState:
-    from holdfast.backlog.sync import state_of_new
-
-    return state_of_new(file)

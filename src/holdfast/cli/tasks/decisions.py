@@ -56,17 +56,13 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
 @click.option("--newest", "decision", flag_value="newest", help="A turn is lost: go on from the newest that is there.")
 @click.option("--anew", "decision", flag_value="anew", help="A turn is lost: begin anew.")
 @click.option(
-    "--journal-restored",
-    "decision",
-    flag_value="journal-restored",
+    "--journal-restored", "decision", flag_value="journal-restored",
     help="Without a task: the journal was put back from a backup, and the newer one is lost.",
-)
+)  # fmt: skip
 @click.option(
-    "--audit-lost",
-    "decision",
-    flag_value="audit-lost",
+    "--audit-lost", "decision", flag_value="audit-lost",
     help="Without a task: records of the audit log are lost, and there is no backup of them.",
-)
+)  # fmt: skip
 @click.option("--rewritten", metavar="COMMIT", help="Its landing is on the branch as this other commit.")
 @click.option("--dropped", "decision", flag_value="dropped", help="Its landing was taken off the branch on purpose.")
 @as_json
@@ -86,10 +82,10 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
     --audit-lost is about no task either: the audit log lacks what the journal has noted of it. The journal says from
     now on that you know.
     """
-    if decision in _OF_ROOT:
+    if decision in ("journal-restored", "audit-lost"):
         if task:
             raise click.UsageError(f"--{decision} is about the whole data root: leave the task out.")
-        _OF_ROOT[decision](find_app(ctx), as_json)
+        _accept_loss(find_app(ctx), decision == "journal-restored", as_json)
         return
     if not task:
         raise click.UsageError("Name the task to decide about.")
@@ -233,32 +229,21 @@ def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any)
     return answer
 
 
-def _accept_journal(app: App, as_json: bool) -> None:
-    moved: list[str] = []
-    from holdfast.wiring import accept_journal
+def _accept_loss(app: App, is_of_journal: bool, as_json: bool) -> None:
+    """A person says that a newer journal is lost, or that records of the audit log are."""
+    from holdfast.wiring import accept_audit_loss, accept_journal
 
-    found = accept_journal(app, moved.append)
-    if as_json:
-        print_json({"witnesses": found, "told": moved})
-        return
-    for line in [*found, *moved]:
-        click.echo(plain(line))
-    told = (
-        "nothing knew more than the journal" if not found else "the journal is taken as it is; `holdfast run` goes on"
-    )
-    click.echo(told)
-
-
-def _accept_audit_loss(app: App, as_json: bool) -> None:
     said: list[str] = []
-    from holdfast.wiring import accept_audit_loss
-
-    accept_audit_loss(app, said.append)
+    facts: dict[str, list[str]] = {"told": said}
+    if is_of_journal:
+        facts = {"witnesses": (found := accept_journal(app, said.append)), **facts}
+        taken = "the journal is taken as it is; `holdfast run` goes on"
+        end = taken if found else "nothing knew more than the journal"
+    else:
+        accept_audit_loss(app, said.append)
+        end = "the journal says that records of the audit log are lost; the log goes on from here"
     if as_json:
-        print_json({"told": said})
+        print_json(facts)
         return
-    for line in [*said, "the journal says that records of the audit log are lost; the log goes on from here"]:
+    for line in [*facts.get("witnesses", []), *said, end]:
         click.echo(plain(line))
-
-
-_OF_ROOT = {"journal-restored": _accept_journal, "audit-lost": _accept_audit_loss}

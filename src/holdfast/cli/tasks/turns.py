@@ -40,8 +40,8 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     from holdfast.views.costs import cost_of_turns, spent_by
 
     attempt = _attempt(ctx, name)
-    lines = all_turns(attempt.app.layout.attempt_files(attempt.id))
-    costs = cost_of_turns(attempt.app.layout.attempt_files(attempt.id))
+    files = attempt.app.layout.attempt_files(attempt.id)
+    lines, costs = all_turns(files), cost_of_turns(files)
     cost = [costs.get((line.start, line.turn), "") for line in lines]
     if as_json:
         facts = [{**msgspec.structs.asdict(line), "cost": word} for line, word in zip(lines, cost, strict=True)]
@@ -62,7 +62,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     if rows:
         # People and agents named the files: no control character reaches the terminal.
         print_table(_COLUMNS, [[plain(cell) for cell in row] for row in rows])
-        usd, tokens = spent_by(attempt.app.layout.attempt_files(attempt.id))
+        usd, tokens = spent_by(files)
         if tokens > sum(line.tokens for line in lines):
             # A call of a tool ends a turn: what the agent says after the last one belongs to none.
             click.echo(f"In all {money(usd)} and {plural(tokens, 'token')}, with what came after the last turn.")
