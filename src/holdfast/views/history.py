@@ -87,7 +87,9 @@ class RunFacts(msgspec.Struct):
     recovered: dict[str, int] = {}
 
 
-class Mark(msgspec.Struct, frozen=True):
+class MarkRow(msgspec.Struct, frozen=True):
+    """`plain` is what one would tell of it; `words` is all of it."""
+
     at: float
     kind: str
     task: str
@@ -116,8 +118,8 @@ class Chronicle:
         self.judged: dict[str, deque[Judged]] = {}
         self.sittings: deque[Sitting] = deque(maxlen=SITTINGS_MAX)
         self.runs: deque[RunFacts] = deque(maxlen=RUNS_MAX)
-        self.lost: deque[Mark] = deque(maxlen=MARKS_MAX)
-        self.stumbles: deque[Mark] = deque(maxlen=MARKS_MAX)
+        self.lost: deque[MarkRow] = deque(maxlen=MARKS_MAX)
+        self.stumbles: deque[MarkRow] = deque(maxlen=MARKS_MAX)
         self._open: dict[str, Sitting] = {}
 
     def __enter__(self) -> Chronicle:
@@ -243,7 +245,7 @@ class Chronicle:
 
     # -- what is asked for --------------------------------------------------------------------------------------------
 
-    def marks(self, limit: int) -> list[Mark]:
+    def marks(self, limit: int) -> list[MarkRow]:
         """Oldest first. What was lost and recovered comes before what only failed, where there is no room for both."""
         lost = list(self.lost)[-limit:]
         room = limit - len(lost)
@@ -251,5 +253,5 @@ class Chronicle:
         return sorted(lost + stumbles, key=lambda each: each.at)
 
 
-def _mark(entry: Entry) -> Mark:
-    return Mark(entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain_words(entry))
+def _mark(entry: Entry) -> MarkRow:
+    return MarkRow(entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain_words(entry))
