@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,8 @@ def run(
                 raise TaskUnknown.among(name, context.board.tasks)
         _note_permissions(app, context, shown.note, wanted)
         loop = Loop(context, only=wanted or None, show=shown.show, stays=stay)
-        with server(context, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
+        serves = server(context, loop, shown.note) if app.config.server.enabled else contextlib.nullcontext()
+        with serves, stopping(loop) as asked:
             loop.run()
         asked_for = wanted or list(loop.board.tasks)
         left = [name for name in asked_for if loop.board.task(name).state not in OVER]
@@ -157,21 +158,23 @@ def _note_permissions(app: App, context: RunContext, note: Note, only: list[str]
 
 
 @contextlib.contextmanager
-def server(context: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
-    """Serves while the run lasts. A run that cannot serve works all the same, and says so."""
-    if not enabled:
-        yield
-        return
+def server(
+    context: RunContext, loop: Loop, note: Note, prepare: Callable[[RunContext], None] | None = None
+) -> Iterator[None]:
+    """Serves while the run lasts. A run that cannot serve works all the same, and says so; one that only serves, which
+    has to `prepare` meanwhile, cannot do without."""
     from holdfast.server.observability.tracing import missing
     from holdfast.server.serving import serving
 
     with contextlib.ExitStack() as stack:
         try:
-            api = stack.enter_context(serving(context, loop))
+            api = stack.enter_context(serving(context, loop, prepare=prepare))
             note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 note("", words)
         except ListenFailed as error:
+            if prepare is not None:
+                raise
             note("", str(error))
         yield
 

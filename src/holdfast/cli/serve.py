@@ -26,11 +26,9 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
     Agents that work already are followed, and what people decide is carried out; `holdfast run` serves, too, and works.
     """
     app = find_app(ctx, **{f"server.{name}": value for name, value in given.items()})
-    from holdfast.cli.run import alone, stopping
+    from holdfast.cli.run import alone, server, stopping
     from holdfast.cli.screen.live import view
     from holdfast.orchestrator.loop import Loop
-    from holdfast.server.observability.tracing import missing
-    from holdfast.server.serving import serving
     from holdfast.wiring import prepare, run_context
 
     gc.freeze()
@@ -41,10 +39,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
         run_context(app, shown.note, take_over=take_over, later=True) as context,
     ):
         loop = Loop(context, show=shown.show, stays=True, works=False)
-        with serving(context, loop, prepare=prepare) as api, stopping(loop):
-            shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
-            if words := missing():
-                shown.note("", words)
+        with server(context, loop, shown.note, prepare), stopping(loop):
             loop.run()
 
 

@@ -8,17 +8,27 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.agents.registry import agents
+from holdfast.agents.survey import survey
+from holdfast.backlog.folder import Backlog
+from holdfast.checks import doctor as health
+from holdfast.checks.check import check
+from holdfast.checks.doctor import Finding, Part
 from holdfast.cli import preflight
 from holdfast.cli.options import as_json, config_here, find_app, print_json
+from holdfast.domain.definition import Definition
+from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain, plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
+from holdfast.processes import sandbox
+from holdfast.storage.journal.data_root import read_root
+from holdfast.storage.journal.lock import live_owner
 from holdfast.views.next_step import next_step
 from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.checks.doctor import Part
     from holdfast.config.settings import Config
 
 SOMETHING_TO_DO = 20
@@ -62,8 +72,6 @@ def _print_parts(parts: list[Part]) -> None:
 
 def _parts_here(ctx: click.Context) -> Iterator[Part]:
     """All parts in a repository with a data root; elsewhere what is missing, and what can be looked at without."""
-    from holdfast.checks.doctor import Finding, Part
-
     yield Part("python", ".".join(map(str, sys.version_info[:3])))
     try:
         app = find_app(ctx)
@@ -83,9 +91,6 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
 
 
 def _parts(app: App) -> Iterator[Part]:
-    from holdfast.checks import doctor as health
-    from holdfast.storage.journal.data_root import read_root
-
     has_git = True
     for name in preflight.GIT_CHECKS:
         part = _git_part(name, app)
@@ -110,9 +115,6 @@ def _parts(app: App) -> Iterator[Part]:
 
 def _sandbox_part(app: App) -> Part:
     """The sandbox of agents, and what being root means for it."""
-    from holdfast.checks.doctor import Finding, Part
-    from holdfast.processes import sandbox
-
     kind = app.config.sandbox
     why = sandbox.missing(kind, tries=True) or sandbox.unconfined(kind)
     found = [Finding(why, "apt-get install bubblewrap")] if why else []
@@ -121,8 +123,6 @@ def _sandbox_part(app: App) -> Part:
 
 def _git_part(name: str, app: App | None) -> Part:
     """One of the checks of git; without a repository only `git` itself."""
-    from holdfast.checks.doctor import Finding, Part
-
     try:
         return Part(name, preflight.usable_git() if app is None else preflight.GIT_CHECKS[name](app))
     except HoldfastError as error:
@@ -130,10 +130,6 @@ def _git_part(name: str, app: App | None) -> Part:
 
 
 def _chain_part(app: App) -> Part:
-    from holdfast.backlog.folder import Backlog
-    from holdfast.checks.check import check
-    from holdfast.checks.doctor import Finding, Part
-
     section = check(app.layout, Backlog(app.layout.backlog), None, chain_only=True).sections[0]
     counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
     return Part("chain", counted, [Finding(said, "holdfast check --chain") for said in section.findings])
@@ -141,9 +137,6 @@ def _chain_part(app: App) -> Part:
 
 def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     """The parts that need the journal's state; none where it cannot be read, which the chain's part has said."""
-    from holdfast.checks import doctor as health
-    from holdfast.storage.journal.lock import live_owner
-
     try:
         view = app.look()
     except HoldfastError as error:
@@ -171,8 +164,6 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
 
 def _tasks_part(overview: Overview) -> Part:
     """Files that cannot be used, and tasks that wait for a person; what is parked has a part of its own."""
-    from holdfast.checks.doctor import Finding, Part
-
     files = list(dict.fromkeys(each.file for each in overview.problems))
     findings = []
     for file in files[:SHOWN_MAX]:
@@ -196,12 +187,6 @@ def _tasks_part(overview: Overview) -> Part:
 def _agents_part(config: Config, overview: Overview | None) -> Part:
     """All that are known. One that is missing is a finding only where an open task asks for it; the default agent has
     to be signed in, too."""
-    from holdfast.agents.registry import agents
-    from holdfast.agents.survey import survey
-    from holdfast.checks.doctor import Finding, Part
-    from holdfast.domain.definition import Definition
-    from holdfast.domain.routing import choose
-
     known = agents(config)
     found = {each.name: each for each in survey(known)}
     here, absent = ([name for name in sorted(found) if bool(found[name].path) is is_here] for is_here in (True, False))

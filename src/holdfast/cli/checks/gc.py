@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.checks.gc import Collector, Garbage
+from holdfast.checks.repair import holding
 from holdfast.cli.options import as_json, find_app, print_json, print_notice
 from holdfast.domain.wording import plain, size
-
-if TYPE_CHECKING:
-    from holdfast.checks.gc import Garbage
+from holdfast.storage.audit.from_journal import without_run
+from holdfast.storage.journal.data_root import open_root
 
 SHOWN_MAX = 20
 _NOUNS = {
@@ -43,11 +43,6 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     Work that has not landed, the journal and its archive, and every attempt's folder are always kept. It refuses
     while a run is alive; a dry run is possible at any time.
     """
-    from holdfast.checks.gc import Collector
-    from holdfast.checks.repair import holding
-    from holdfast.storage.audit.from_journal import without_run
-    from holdfast.storage.journal.data_root import open_root
-
     app = find_app(ctx)
     app.expect_initialised()
     layout = open_root(app.layout.root, app.repo)

@@ -11,11 +11,13 @@ from msgspec import Meta
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
+from holdfast.backlog.yaml_blocks import without_blocks
+from holdfast.backlog.yaml_edit import edited
 from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.mailbox import DECISIONS, decide
 from holdfast.decisions.tasks import end_attempt
-from holdfast.domain.definition import Definition
+from holdfast.domain.definition import Definition, parse, problems_of
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import OVER, TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
@@ -183,10 +185,6 @@ def _definition(decision: DecisionContext, task: Task) -> Definition:
 
 
 def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: str) -> None:
-    from holdfast.backlog.yaml_blocks import without_blocks
-    from holdfast.backlog.yaml_edit import edited
-    from holdfast.domain.definition import parse, problems_of
-
     if written := sorted({"claim", "result", "error"} & values.keys()):
         raise InputError(detail=f"{', '.join(written)}: Holdfast writes that")
 
