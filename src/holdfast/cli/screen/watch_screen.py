@@ -104,8 +104,10 @@ class Watcher:
             return True
         self._message = "" if self._decision is None else self._message
         if self._pager is not None:
-            if key in ("q", "escape") or not self._pager.move(key, rows - 2):
+            if key in ("q", "escape"):
                 self._pager = None
+            else:
+                self._pager.move(key, rows - 2)
             return True
         if key == "q":
             return False
@@ -305,8 +307,7 @@ class Pager:
         self._folded: list[Line] = []
         self._folded_for = (0, 0)
 
-    def move(self, key: str, rows: int) -> bool:
-        """False where the key is none of its own."""
+    def move(self, key: str, rows: int) -> None:
         page = max(1, rows - 2)
         steps = {"up": -1, "down": 1, "enter": 1, "page up": -page, "page down": page}
         steps |= {"home": -LINES_MAX * 100, "end": LINES_MAX * 100}
@@ -314,7 +315,6 @@ class Pager:
             last = max(0, len(self._folded) - (rows - 1))
             self._top = min(max(self._top + steps[key], 0), last)
             self._follows = self._more is not None and self._top == last
-        return True
 
     def lines(self, columns: int, rows: int) -> list[Line]:
         new = list(self._more()) if self._more is not None else []

@@ -146,11 +146,8 @@ def _new_events(files: Attempt, place: TranscriptPlace) -> Next:
     def frame(is_last: bool) -> bytes:
         nonlocal place
         found, place = transcript.after(files, place)
-        return (
-            b"id: %b\nevent: events\ndata: %b\n\n" % (str(place).encode(), msgspec.json.encode(_rows(found)))
-            if (found)
-            else b""
-        )
+        data = msgspec.json.encode(_rows(found))
+        return b"id: %b\nevent: events\ndata: %b\n\n" % (str(place).encode(), data) if found else b""
 
     return frame
 
