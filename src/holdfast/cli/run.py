@@ -18,6 +18,7 @@ import click
 
 from holdfast.backlog.restore import put_back_config
 from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
+from holdfast.cli.tasks.add_edit import add_goal
 from holdfast.clock import monotonic
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plain
@@ -92,7 +93,6 @@ def run(
         click.echo(f"{path} was gone with its folder, and is put back", err=True)
         app = find_app(ctx, max_agents=max_agents)
     from holdfast.cli.preflight import preflight
-    from holdfast.cli.tasks.add_edit import add_goal
 
     try:
         remarks = preflight(app, with_goal=goal is not None)
@@ -110,6 +110,7 @@ def run(
         _detach(app, ctx, wanted)
         return
     from holdfast.cli.screen.live import view
+    from holdfast.landing.lost_landings import settle_rewritten
     from holdfast.orchestrator.loop import Loop
     from holdfast.wiring import run_context
 
@@ -134,8 +135,6 @@ def run(
         asked_for = wanted or list(loop.board.tasks)
         left = [name for name in asked_for if loop.board.task(name).state not in OVER]
         if context.lost:
-            from holdfast.landing.lost_landings import settle_rewritten
-
             # A person may have said meanwhile what has become of one.
             context.lost = settle_rewritten(app.repo, context.ledger, context.layout, shown.note)
         shown.end(loop, left)
