@@ -15,6 +15,7 @@ from holdfast.domain.claims import Claim
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
+from holdfast.engine.context import RunContext
 from holdfast.errors import ClaimLost, ClaimRefused, InputError
 from holdfast.git import repository
 from holdfast.storage.records.blobs import Blobs
