@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.agent_output import AGENT_COLUMNS, Records, agent_cells, lines
 from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import Printer, printing, wait_for_reader
@@ -47,8 +47,7 @@ Examples:
 @click.argument("task", required=False, shell_complete=complete_task)
 @click.option("--raw", is_flag=True, help="The bytes of its output, in printable characters.")
 @click.option("--tail", "tail_max", type=click.IntRange(0), metavar="N", help="Begin with the last N events or lines.")
-@as_json
-@click.pass_context
+@prints_json
 def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None, as_json: bool) -> None:
     """Follow an agent: what it says, the tools it calls, and its turns, as they come.
 

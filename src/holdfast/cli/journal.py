@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app
+from holdfast.cli.options import complete_task, find_app, prints_json
 from holdfast.cli.screen.terminal import Printer, local_time, moment, printing, wait_for_reader
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.state import State
@@ -45,8 +45,7 @@ Filter = Callable[[str, Entry], bool]
 @click.command(epilog="Examples:  holdfast history fix-login  ·  holdfast history fix-login --json | jq -r .what")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--definitions", is_flag=True, help="Also print the task's definition as it was each time it changed.")
-@as_json
-@click.pass_context
+@prints_json
 def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> None:
     """Tell a task's whole story from the journal, oldest first.
 
@@ -78,8 +77,7 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
 @click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="Only the last N.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new entries as they come, until Ctrl-C.")
 @click.option("--at", metavar="RUN:SEQ|TIME", help="Show the task graph as it was then instead.")
-@as_json
-@click.pass_context
+@prints_json
 def log(
     ctx: click.Context,
     run: str | None,

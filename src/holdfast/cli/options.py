@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.config.settings import Config
 
-F = TypeVar("F", bound=Callable[..., Any])
 _FILE_BYTES_MAX = 1 << 20
 _NEW = ("open", "issues")
 
 
-def as_json(command: F) -> F:
-    """The option `--json`, alike on every command that prints."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+def prints_json(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--json`, alike on every command that prints; and the command gets its context."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(
+        click.pass_context(command)
+    )
 
 
 def find_app(ctx: click.Context, **settings: Any) -> App:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.backlog.restore import put_back_config
-from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
+from holdfast.cli.options import complete_task, find_app, linked_branch, print_json, prints_json
 from holdfast.cli.tasks.add_edit import add_goal
 from holdfast.clock import monotonic
 from holdfast.domain.task import OVER, TaskState
@@ -68,8 +68,7 @@ Examples:
 @click.option("--max-agents", type=click.IntRange(1, 1000), help="Agents that work at the same time.")
 @click.option("--stay", is_flag=True, help="Stay when nothing is left to do, and wait for more.")
 @click.option("--plain", "is_plain", is_flag=True, help="Print lines, also on a terminal.")
-@as_json
-@click.pass_context
+@prints_json
 def run(
     ctx: click.Context,
     goal: str | None,
@@ -250,8 +249,7 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
     "--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS",
     help="How long to wait for the end.",
 )  # fmt: skip
-@as_json
-@click.pass_context
+@prints_json
 def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: float, as_json: bool) -> None:
     """End the run that works here, its agents, or the agents of some tasks.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.errors import NobodyServes
 
 
@@ -18,8 +18,7 @@ from holdfast.errors import NobodyServes
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--plain-beyond-loopback", is_flag=True, default=None, help="Listen beyond loopback without TLS.")
 @click.option("--take-over", is_flag=True, help="End the run that has the data root now, and serve in its place.")
-@as_json
-@click.pass_context
+@prints_json
 def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -> None:
     """Serve the API and the dashboard, and start no agents.
 
@@ -45,8 +44,7 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
 
 @click.command(epilog="Example:  holdfast dashboard --open")
 @click.option("--open", "opens", is_flag=True, help="Open it in your browser.")
-@as_json
-@click.pass_context
+@prints_json
 def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
     """Print the address of the dashboard, with the token that lets you in."""
     app = find_app(ctx)

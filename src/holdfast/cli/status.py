@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import wall
 from holdfast.domain.task import TaskState
@@ -26,8 +26,7 @@ _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
 
 
 @click.command(epilog="Example:  holdfast status --json | jq .ready")
-@as_json
-@click.pass_context
+@prints_json
 def status(ctx: click.Context, as_json: bool) -> None:
     """Tell how many tasks there are in each state, which agents are at work, what waits and why, and what runs.
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, find_app
+from holdfast.cli.options import find_app, prints_json
 from holdfast.cli.screen.picture import SETTLED, Looking, Picture
 from holdfast.cli.screen.terminal import clock_now, printing, wait_for_reader
 from holdfast.clock import wall
@@ -25,8 +25,7 @@ from holdfast.domain.wording import money
 
 @click.command(epilog="Examples:  holdfast watch  ·  holdfast watch --plain  ·  holdfast watch --json | jq -c .")
 @click.option("--plain", "is_plain", is_flag=True, help="A line for each change, also on a terminal.")
-@as_json
-@click.pass_context
+@prints_json
 def watch(ctx: click.Context, is_plain: bool, as_json: bool) -> None:
     """Watch a run as it goes, from any terminal, also one in the background.
 

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, find_app, print_json, print_notice
+from holdfast.cli.options import find_app, print_json, print_notice, prints_json
 from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
 
@@ -27,8 +27,7 @@ _LABELS = {"of_tasks_over": "of ended tasks"}
 @click.command(short_help="Prove that everything fits together.")
 @click.option("--chain", "chain_only", is_flag=True, help="Check the journal's hash chain only.")
 @click.option("--repair", "with_repair", is_flag=True, help="Rebuild damaged projections first, then check.")
-@as_json
-@click.pass_context
+@prints_json
 def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool) -> None:
     """Read the whole journal, and compare everything else with it: the checkpoint, the backlog's folders, the files
     of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. It
@@ -77,8 +76,7 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
 
 
 @click.command(short_help="Seal the audit log.")
-@as_json
-@click.pass_context
+@prints_json
 def seal(ctx: click.Context, as_json: bool) -> None:
     """Verify the audit log and seal all its records: one signed file with one hash, the root. Publish that
     root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
@@ -120,8 +118,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Write the proof to this new file instead of printing it.")
 @click.option("--verify", type=click.File("rb"), metavar="FILE", help="Check this proof; `-` reads standard input.")
 @click.option("--root", metavar="HEX", help="The root to check it against, as it was published.")
-@as_json
-@click.pass_context
+@prints_json
 def prove(
     ctx: click.Context,
     day: str | None,

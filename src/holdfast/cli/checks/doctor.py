@@ -15,7 +15,7 @@ from holdfast.checks import doctor as health
 from holdfast.checks.check import check
 from holdfast.checks.doctor import Finding, Part
 from holdfast.cli import preflight
-from holdfast.cli.options import as_json, config_here, find_app, print_json
+from holdfast.cli.options import config_here, find_app, print_json, prints_json
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
@@ -42,8 +42,7 @@ _WAY_OUT = {
 
 
 @click.command(epilog="Examples:  holdfast doctor  ·  holdfast doctor --json | jq '.parts[].findings[].next'")
-@as_json
-@click.pass_context
+@prints_json
 def doctor(ctx: click.Context, as_json: bool) -> None:
     """Look for what is wrong: with git, the machine, the agents, the journal, and what crashes have left.
 

@@ -9,7 +9,7 @@ import click
 
 from holdfast.checks.gc import Collector, Garbage
 from holdfast.checks.repair import holding
-from holdfast.cli.options import as_json, find_app, print_json, print_notice
+from holdfast.cli.options import find_app, print_json, print_notice, prints_json
 from holdfast.domain.wording import plain, size
 from holdfast.storage.audit.from_journal import without_run
 from holdfast.storage.journal.data_root import open_root
@@ -33,8 +33,7 @@ Examples:
 @click.option(
     "--keep-days", type=click.FloatRange(0), default=30.0, show_default=True, help="Keep snapshots younger than this."
 )
-@as_json
-@click.pass_context
+@prints_json
 def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> None:
     """Remove what is of no use: worktrees whose work has landed, snapshots of what landed long ago, the worktree for
     judging, and blobs that nothing names. Run files of the journal beyond the newest `ledgers.keep_runs` are archived:

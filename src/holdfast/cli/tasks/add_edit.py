@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
-from holdfast.cli.options import as_json, complete_task, find_app, print_json, print_notice
+from holdfast.cli.options import complete_task, find_app, print_json, print_notice, prints_json
 from holdfast.cli.tasks.add_checks import expect_usable, print_added, print_edited, warn_without_gates
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem
@@ -110,8 +110,7 @@ class Text(msgspec.Struct, frozen=True):
 @click.argument("given", nargs=-1, metavar="[GOAL | FILE...]")
 @click.option("--id", "name", help="The task's id; without one it is made of the title or the goal.")
 @definition_options
-@as_json
-@click.pass_context
+@prints_json
 def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json: bool, **options: Any) -> None:
     """Add a task: a goal in words, files, or - for standard input.
 
@@ -176,8 +175,7 @@ def add_goal(app: App, goal: str) -> str:
 @click.argument("source", required=False, metavar="[-]")
 @click.option("--file", help="The whole new text of the task's file; - is standard input.")
 @definition_options
-@as_json
-@click.pass_context
+@prints_json
 def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None, as_json: bool, **options: Any) -> None:
     """Change a task's definition, by options or in your editor.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain
 
@@ -24,8 +24,7 @@ _LANDS = {TaskState.CLOSED, TaskState.DONE, TaskState.PENDING_APPROVAL}
 
 @click.command(epilog="Example:  holdfast cancel fix-login old-idea")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
     """Cancel a task; its agent is ended.
 
@@ -37,8 +36,7 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 @click.command(epilog="Example:  holdfast retry fix-login")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
 @click.option("--reason", default="", help="Why; the agent gets it as feedback.")
-@as_json
-@click.pass_context
+@prints_json
 def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Open a failed task again, or send back a result that has not landed.
 
@@ -65,8 +63,7 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
 )  # fmt: skip
 @click.option("--rewritten", metavar="COMMIT", help="Its landing is on the branch as this other commit.")
 @click.option("--dropped", "decision", flag_value="dropped", help="Its landing was taken off the branch on purpose.")
-@as_json
-@click.pass_context
+@prints_json
 def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str | None, as_json: bool) -> None:
     """Decide what is parked or abandoned.
 
@@ -103,8 +100,7 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
 
 @click.command(epilog="Example:  holdfast approve fix-login")
 @click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def approve(ctx: click.Context, task: str, as_json: bool) -> None:
     """Let a result land that waits for you.
 
@@ -116,8 +112,7 @@ def approve(ctx: click.Context, task: str, as_json: bool) -> None:
 @click.command(epilog="Example:  holdfast reject fix-login --reason 'The error message must stay as it was.'")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--reason", required=True, help="Why; the agent gets it when the task is tried again.")
-@as_json
-@click.pass_context
+@prints_json
 def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
     """Refuse a result that waits for you: the task fails.
 
@@ -128,8 +123,7 @@ def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
 
 @click.command(epilog="Example:  holdfast resume fix-login")
 @click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def resume(ctx: click.Context, task: str, as_json: bool) -> None:
     """Continue the last attempt of a task that has failed or was stopped.
 
@@ -142,8 +136,7 @@ def resume(ctx: click.Context, task: str, as_json: bool) -> None:
 @click.argument("task", shell_complete=complete_task)
 @click.option("--agent", default="", metavar="NAME", help="Who goes on; without it, the next step of the cascade.")
 @click.option("--reason", default="", help="Why; it is kept in the journal.")
-@as_json
-@click.pass_context
+@prints_json
 def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bool) -> None:
     """Take a task from its agent and give it to another.
 
@@ -156,8 +149,7 @@ def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bo
 @click.command(epilog="Example:  holdfast promote fix-login")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--branch", default="", metavar="NAME", help="Land on this new branch in place of the target.")
-@as_json
-@click.pass_context
+@prints_json
 def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
     """Land what an attempt made, again or after all.
 
@@ -174,8 +166,7 @@ def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
 @click.command(epilog="Example:  holdfast undo fix-login --turn 3 && holdfast resume fix-login")
 @click.argument("task", shell_complete=complete_task)
 @_TURN
-@as_json
-@click.pass_context
+@prints_json
 def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
     """Put a task's worktree back to how a turn left it.
 
@@ -194,8 +185,7 @@ def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
 @click.argument("task", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 @_TURN
 @click.option("--id", "name", default="", metavar="NEW", help="Make a new task of this id that begins there.")
-@as_json
-@click.pass_context
+@prints_json
 def fork(ctx: click.Context, task: str, turn: int, name: str, as_json: bool) -> None:
     """Begin anew with the tree that a turn left.
 

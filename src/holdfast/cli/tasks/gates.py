@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plain, plain_lines
@@ -26,8 +26,7 @@ _WORDS = {"passed": "passed", "failed": "FAILED", "timed_out": "TIMED OUT", "not
 @click.command(epilog="Examples:  holdfast gates fix-login  ·  holdfast gates fix-login.1 --full | less")
 @click.argument("task", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 @click.option("--full", is_flag=True, help="All that each gate printed, in place of its last lines.")
-@as_json
-@click.pass_context
+@prints_json
 def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
     """Show every gate of a verification: its result, how long it took, and what it printed.
 

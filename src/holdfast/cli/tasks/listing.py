@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped, print_table
 from holdfast.cli.tasks.add_checks import GATE_WAYS
 from holdfast.domain.task import OVER, TaskState
@@ -23,8 +23,7 @@ _DECIDED = (TaskState.FAILED, TaskState.PENDING_APPROVAL)
 
 
 @click.command(epilog="Example:  cd my-repository && holdfast init")
-@as_json
-@click.pass_context
+@prints_json
 def init(ctx: click.Context, as_json: bool) -> None:
     """Make the data root of this repository.
 
@@ -66,8 +65,7 @@ def _states(ctx: click.Context, param: click.Parameter, given: Sequence[str]) ->
 @click.option("--label", "labels", multiple=True, help="Only tasks with this label; may be given several times.")
 @click.option("--ready", is_flag=True, help="Only what can be worked on now, in the order in which it is taken.")
 @click.option("--all", "every", is_flag=True, help="Also those that are closed or cancelled.")
-@as_json
-@click.pass_context
+@prints_json
 def list_tasks(
     ctx: click.Context, states: Sequence[TaskState], labels: Sequence[str], ready: bool, every: bool, as_json: bool
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import Choice, choose
@@ -24,8 +24,7 @@ _LABEL = 10
 
 @click.command(epilog="Examples:  holdfast show fix-login  ·  holdfast show fix-login --json | jq .state")
 @click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def show(ctx: click.Context, task: str, as_json: bool) -> None:
     """Show one task: its state and why, what to type next, what it cost, and its definition."""
     app = find_app(ctx)

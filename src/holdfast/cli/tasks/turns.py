@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import printing
 from holdfast.domain.wording import money, plain, plural
@@ -28,8 +28,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 @click.command(epilog="Examples:  holdfast turns fix-login  ·  holdfast turns fix-login.1 --json")
 @_NAME
-@as_json
-@click.pass_context
+@prints_json
 def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the turns of an attempt: what each did, and cost.
 
@@ -78,8 +77,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--turn", type=click.IntRange(min=1), metavar="N", help="Only what this turn changed.")
 @click.option("--to", "to_turn", type=click.IntRange(min=1), metavar="M", help="From the end of turn N to that of M.")
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
-@as_json
-@click.pass_context
+@prints_json
 def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, stat: bool, as_json: bool) -> None:
     """Show what an attempt changed in all, what a turn changed, or what changed between two.
 
@@ -123,8 +121,7 @@ def snapshots() -> None:
 
 @snapshots.command("list", epilog="Example:  holdfast snapshots list fix-login")
 @_NAME
-@as_json
-@click.pass_context
+@prints_json
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
     from holdfast.engine.earlier_starts import snapshots_of
@@ -146,8 +143,7 @@ def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
 @_NAME
 @click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="Which turn.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@as_json
-@click.pass_context
+@prints_json
 def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool) -> None:
     """Write the tree as a turn left it into a folder.
 
