@@ -57,8 +57,8 @@ class LedgerReader(Protocol):
         """What crashes had torn there: never acknowledged, and passed over."""
 
     @property
-    def place(self) -> Path:
-        """Where the journal is, for sentences."""
+    def place(self) -> Path | str:
+        """Where the journal is, for sentences: a folder, or another kind of address."""
 
     def runs(self) -> list[str]:
         """The runs that there are, oldest first."""

@@ -22,9 +22,8 @@ _NEW = ("open", "issues")
 
 def prints_json(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option `--json`, alike on every command that prints; and the command gets its context."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(
-        click.pass_context(command)
-    )
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    return option(click.pass_context(command))
 
 
 def find_app(ctx: click.Context, **settings: Any) -> App:
