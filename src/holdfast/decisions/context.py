@@ -62,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionContext:
-    """The parts that a decision needs. `key` is the request's id; `context` is the run, or the short run for this decision.
+    """The parts that a decision needs. `key` is the request's id; `context` is the run, which may be a short one.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
     `by` is the person who decides, and `kind` what: each record of the decision says so, and is audited. What no person
