@@ -47,6 +47,8 @@ def _is_ours(code):
 
 def _profile(frame, event, _):
     if event == "call" and _is_ours(frame.f_code):
+        if frame.f_code.co_qualname == "run_context":
+            _seen.clear()  # what was called before is called again for the task
         caller = frame.f_back
         while caller is not None and not _is_ours(caller.f_code):
             if caller.f_code.co_name == "<module>" and caller.f_globals["__name__"].startswith("holdfast."):

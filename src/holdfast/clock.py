@@ -50,7 +50,7 @@ GAP_S, GAP_S_MIN = 5.0, 1.0
 
 
 def gap_of(seconds: float) -> float:
-    """How long a gap has to be to count, for a measured time of `seconds`."""
+    """The length from which a gap counts, for a measured time of `seconds`."""
     return max(GAP_S_MIN, min(GAP_S, seconds / 2))
 
 

@@ -207,7 +207,7 @@ class HookedStream(Stream, Protocol):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is asked to do.
+    """The work that an agent is asked to do.
 
     `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
     """
@@ -250,10 +250,10 @@ class Agent(Protocol):
         """None where it cannot be told without asking the model."""
 
     def endpoint(self, model: str) -> str:
-        """Where it finds this model: a host, or a provider's name; empty where that is not known. Never a secret."""
+        """The endpoint of this model: a host, or a provider's name; empty where that is not known. Never a secret."""
 
     def missing(self, definition: Definition) -> str:
-        """Why it cannot work on such a task here, as a sentence with the way out; empty when it can."""
+        """A sentence that says why it cannot work on such a task here, with what to type; empty when it can."""
 
     def launch(self, work: Work) -> Launch: ...
 

@@ -70,7 +70,7 @@ def at_work(repo: Path, gate: Path) -> None:
     wanted = {"landed": TaskState.CLOSED, "failed": TaskState.FAILED, "asks": TaskState.PENDING_APPROVAL}
     with served(repo, "run", "--stay", "--plain") as run:
         wait_for(lambda: {name: state(repo).tasks[name].state for name in wanted} == wanted, "the ends of three")
-        wait_for(lambda: state(repo).tasks["works"].turns > 0, "a turn of the fourth")
+        wait_for(lambda: state(repo).tasks["works"].spent.turns > 0, "a turn of the fourth")
         run.kill()
 
 

@@ -61,7 +61,7 @@ def test_a_run_goes_on_with_its_tasks_and_sees_new_ones(repo: Path, takes: str) 
     add(repo, "first", f"run {shell_wait(go)}\nwrite first.txt x", priority=1)
     add(repo, "second", "write second.txt x")
     process = begin(repo)
-    wait_for(lambda: "first" in state(repo).tasks and state(repo).tasks["first"].started, "a start")
+    wait_for(lambda: "first" in state(repo).tasks and state(repo).tasks["first"].claim.started, "a start")
     place = layout(repo).backlog_open / "second.yaml"
     before = place.read_bytes()
     git(repo, *TAKES[takes])

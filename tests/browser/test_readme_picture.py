@@ -55,7 +55,8 @@ def test_the_pictures_of_the_readme_are_what_there_is_to_see(site: Site, look: C
     shop(site).start(env={"HOLDFAST_MAX_AGENTS": "3"})
     ended = {"cards": "CLOSED", "receipts": "PENDING_APPROVAL", "search": "FAILED"}
     wait_for(lambda: ended.items() <= site.states().items(), "the end of three")
-    wait_for(lambda: [state(site.repo).tasks[each].turns for each in ("login", "rounding")] == [1, 3], "their turns")
+    two = "login", "rounding"
+    wait_for(lambda: [state(site.repo).tasks[each].spent.turns for each in two] == [1, 3], "their turns")
     page = look(site, width=1280, height=400)
     for label, tasks in COLUMNS.items():
         for task in tasks:

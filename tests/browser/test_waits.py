@@ -31,7 +31,7 @@ def waiting(site: Site, name: str = "readme", script: str = "append README.md mo
     site.add(name, script)
     (site.repo / "README.md").write_text("mine\n")
     site.start()
-    wait_for(lambda: bool(state(site.repo).tasks[name].landing_waits), "a landing that waits")
+    wait_for(lambda: bool(state(site.repo).tasks[name].landing.waits), "a landing that waits")
     return site
 
 

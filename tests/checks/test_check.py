@@ -596,7 +596,7 @@ def test_a_run_goes_on_after_a_repair(layout: Layout) -> None:
     flip(layout.tasks, -5)
     repair(layout, Backlog(layout.backlog))
     with FileLedger.open(layout) as ledger:
-        assert ledger.found.scanned == "" and ledger.state.tasks["works"].agent == "agent-2"
+        assert ledger.found.scanned == "" and ledger.state.tasks["works"].claim.agent == "agent-2"
     assert judge(layout).sound
 
 

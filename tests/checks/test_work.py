@@ -94,13 +94,13 @@ def test_a_branch_that_was_moved_away_has_lost_what_landed_there(repo: Path) -> 
     found = findings(repo)
     assert list(found) == ["landings"] and len(found["landings"]) == 1, found
     last = max((tasks[name] for name in ("first", "second")), key=lambda task: task.changed_at)
-    assert all(word in found["landings"][0] for word in (last.id, last.landed, "refs/heads/main"))
-    ways = [f"holdfast promote {last.id}", f"git merge {last.landed}"]
+    assert all(word in found["landings"][0] for word in (last.id, last.landing.commit, "refs/heads/main"))
+    ways = [f"holdfast promote {last.id}", f"git merge {last.landing.commit}"]
     ways += [f"holdfast resolve {last.id} --rewritten COMMIT", f"holdfast resolve {last.id} --dropped"]
     assert commands(found["landings"][0]) == ways
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     assert len(findings(repo)["landings"]) == 2
-    git(repo, "merge", "-q", last.landed)
+    git(repo, "merge", "-q", last.landing.commit)
     assert findings(repo) == {}
 
 

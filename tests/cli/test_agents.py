@@ -150,6 +150,17 @@ def example(name: str) -> str:
     return found[1]
 
 
+# What `show --json` has of every task of the journal, side by side.
+FACTS = {
+    "id", "state", "pinned", "added_at", "changed_at", "number", "unfiled", "restored", "parked", "not_before",
+    "cause", "approved", "happened", "claims", "agent", "worked_by", "model", "why", "endpoint", "remote",
+    "progress", "assigned", "attempts", "attempt", "continues", "resumes", "worked_on", "base", "begun", "tree",
+    "turn", "offset", "undos", "undone", "session", "lost_in", "starts", "intent", "started", "began", "reserved",
+    "used", "candidate", "made", "left", "feedback", "verified", "verified_on", "landed", "landed_on",
+    "landing_waits", "outcome", "failed", "again", "past", "turns", "usd", "tokens", "seconds",
+}  # fmt: skip
+
+
 def test_the_declared_agent_of_the_page_does_a_task(repo: Path, tmp_path: Path) -> None:
     folder = tmp_path / "bin"
     (tmp_path / "output").write_text(example("output"))
@@ -164,6 +175,7 @@ def test_the_declared_agent_of_the_page_does_a_task(repo: Path, tmp_path: Path) 
     turns = msgspec.json.decode(holdfast(repo, "turns", "t", "--json"))["turns"]
     assert [(line["tool"], line["session"], line["files"]) for line in turns] == [("edit", "s-17", ["y"])]
     shown = msgspec.json.decode(holdfast(repo, "show", "t", "--json"))
+    assert shown.keys() >= FACTS
     assert (shown["usd"], shown["tokens"], shown["cost"]) == (0.02, 1280, "reported")
     assert (shown["worked_by"], shown["model"], shown["why"]) == ("mycli", "large", "the default")
     sound(repo)

@@ -59,7 +59,7 @@ def test_turns_are_listed_with_what_each_did_and_cost(repo: Path) -> None:
 
 def test_diffs_are_those_of_git(repo: Path) -> None:
     failed(repo)
-    base = state(repo).tasks["a"].base
+    base = state(repo).tasks["a"].attempt.base
     options = ("--no-color", "-M", "-p", "--binary", "--full-index")
     for line, old, new in (
         ((), base, f"{REFS}/turn-3"),
@@ -115,7 +115,7 @@ def test_undo_saves_what_stands_there_and_puts_the_turn_back(repo: Path) -> None
 def test_undo_does_not_wait_for_an_agent_at_work_and_knows_an_orphan(repo: Path) -> None:
     go = hanging(repo, "a")
     run = begin(repo)
-    wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].turns > 0, "the first turn")
+    wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].spent.turns > 0, "the first turn")
     run.kill()
     run.communicate()
     assert "its agent is at work" in holdfast(repo, "undo", "a", "--turn", "1", code=9)
@@ -127,7 +127,7 @@ def test_undo_does_not_wait_for_an_agent_at_work_and_knows_an_orphan(repo: Path)
     assert not (layout(repo).worktree("a") / "mine.txt").exists()
     go.write_text("")
     holdfast(repo, "run")
-    assert state(repo).tasks["a"].attempt == "a.1" and landed(repo) == ["a"]
+    assert state(repo).tasks["a"].attempt.id == "a.1" and landed(repo) == ["a"]
     sound(repo)
 
 

@@ -32,7 +32,7 @@ def family(repo: Path) -> None:
 
 
 def is_at_work(repo: Path, task: str) -> bool:
-    return task in state(repo).tasks and state(repo).tasks[task].turns > 0
+    return task in state(repo).tasks and state(repo).tasks[task].spent.turns > 0
 
 
 def bring_twig(repo: Path) -> None:
@@ -55,7 +55,7 @@ def expect_all_cancelled(repo: Path, first: str = "cancelled") -> None:
     assert len(journal(repo, "task_cancelled")) == 4
     assert str(state(repo).tasks["done"].state) == "CLOSED" and landed(repo) == ["done"]
     assert left_alive(repo) == []
-    assert state(repo).tasks["leaf"].turns == 1, "a turn of the agent that was ended is lost"
+    assert state(repo).tasks["leaf"].spent.turns == 1, "a turn of the agent that was ended is lost"
     sound(repo)
 
 

@@ -35,7 +35,7 @@ def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
 def orphaned_run(repo: Path, task: str) -> None:
     """A run that was killed while the task's agent works on."""
     run = begin(repo)
-    wait_for(lambda: task in state(repo).tasks and state(repo).tasks[task].turns > 0, "the first turn")
+    wait_for(lambda: task in state(repo).tasks and state(repo).tasks[task].spent.turns > 0, "the first turn")
     run.kill()
     run.communicate()
 
@@ -52,7 +52,7 @@ def test_cancel_ends_an_agent_that_outlived_its_run_and_keeps_its_turns(repo: Pa
     assert ask(repo, "cancel", "a")[0]["state"] == "CANCELLED"
     assert not running.agent.is_alive() and not running.runner.is_alive()
     assert attempt_folder.liveness(files, 1) in (attempt_folder.Liveness.ENDED, attempt_folder.Liveness.DEAD)
-    assert state(repo).tasks["a"].turns == 1 and (layout(repo).worktree("a") / "a.txt").exists()
+    assert state(repo).tasks["a"].spent.turns == 1 and (layout(repo).worktree("a") / "a.txt").exists()
     assert (layout(repo).backlog / "closed" / "a.yaml").exists()
     holdfast(repo, "run")
     assert str(state(repo).tasks["a"].state) == "CANCELLED" and len(journal(repo, "task_cancelled")) == 1
@@ -87,7 +87,7 @@ def test_a_task_cancelled_in_a_run_pins_no_commit_from_then_on(repo: Path, how: 
     assert len(pins_of(repo)) == 1
     hanging(repo, "other")
     run = begin(repo)
-    wait_for(lambda: "other" in state(repo).tasks and state(repo).tasks["other"].turns > 0, "the run")
+    wait_for(lambda: "other" in state(repo).tasks and state(repo).tasks["other"].spent.turns > 0, "the run")
     if how == "decided":
         holdfast(repo, "cancel", "a")
     else:
@@ -105,7 +105,7 @@ def test_nothing_lands_before_it_is_approved_and_then_what_was_verified_does(rep
     add(repo, "a", "write a.txt one", approve=True)
     holdfast(repo, "run", code=20)
     assert str(state(repo).tasks["a"].state) == "PENDING_APPROVAL" and landed(repo) == []
-    verified = state(repo).tasks["a"].verified
+    verified = state(repo).tasks["a"].landing.verified
     told = ask(repo, "approve", "a")
     assert told == [{"id": "a", "state": "DONE", "note": "the next `holdfast run` lands it"}]
     assert "only what waits for an approval" in holdfast(repo, "approve", "a", code=9)
@@ -140,7 +140,7 @@ def test_resume_goes_on_with_the_same_attempt_and_its_worktree(repo: Path) -> No
     assert len(journal(repo, "attempt_resumed")) == 1
     holdfast(repo, "run")
     task = state(repo).tasks["a"]
-    assert (task.attempt, task.attempts, task.starts, task.turns) == ("a.1", 1, 2, 2)
+    assert (task.attempt.id, task.attempts, task.start.number, task.spent.turns) == ("a.1", 1, 2, 2)
     assert git(repo, "ls-tree", "--name-only", "main").split() == [".gitignore", "README.md", "a.txt", "b.txt"]
     assert "cannot be resumed: it is closed" in holdfast(repo, "resume", "a", code=9)
     sound(repo)
@@ -153,12 +153,14 @@ def test_promote_lands_what_failed_once_its_gate_passes(repo: Path) -> None:
     key = rejected(repo)
     told = ask(repo, "promote", "a", code=1)[0]
     assert told["state"] == "FAILED" and landed(repo) == [], "the gate still refuses it"
-    assert state(repo).tasks["a"].worked_by == "scripted", "it stays the work of its agent, which may go on with it"
+    assert state(repo).tasks["a"].claim.worked_by == "scripted", (
+        "it stays the work of its agent, which may go on with it"
+    )
     key.write_text("")
     assert ask(repo, "promote", "a")[0]["state"] == "CLOSED"
     task = state(repo).tasks["a"]
-    assert (task.attempt, task.attempts) == ("a.1", 1) and landed(repo) == ["a"]
-    assert git(repo, "rev-parse", "main") == task.landed and (repo / "b.txt").exists()
+    assert (task.attempt.id, task.attempts) == ("a.1", 1) and landed(repo) == ["a"]
+    assert git(repo, "rev-parse", "main") == task.landing.commit and (repo / "b.txt").exists()
     assert not layout(repo).worktree("a").exists()
     sound(repo)
 

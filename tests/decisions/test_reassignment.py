@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.repo(agents=[CLEVER])]
 
 
 def at_work(repo: Path, task: str = "a") -> bool:
-    return task in state(repo).tasks and state(repo).tasks[task].turns > 0
+    return task in state(repo).tasks and state(repo).tasks[task].spent.turns > 0
 
 
 def left_behind(repo: Path) -> None:
@@ -34,7 +34,7 @@ def left_behind(repo: Path) -> None:
 
 def expect_gone_on(repo: Path) -> None:
     task = state(repo).tasks["a"]
-    assert (str(task.state), task.attempts, task.attempt, task.worked_by) == ("CLOSED", 1, "a.1", "clever")
+    assert (str(task.state), task.attempts, task.attempt.id, task.claim.worked_by) == ("CLOSED", 1, "a.1", "clever")
     assert "a" in landed(repo)
     assert git(repo, "show", "main:a.txt") == "x", "the turn of the first agent is lost"
     assert git(repo, "show", "main:who.txt") == "clever"
@@ -76,7 +76,7 @@ def test_without_a_name_it_is_the_next_step_of_the_cascade(repo: Path) -> None:
     wait_for(lambda: "a" in state(repo).tasks and str(state(repo).tasks["a"].state) == "IN_PROGRESS", "its agent")
     assert ask(repo, "reassign", "a")[0]["note"].endswith("by clever")
     run.communicate(timeout=120)
-    assert state(repo).tasks["a"].worked_by == "clever" and landed(repo) == ["a"]
+    assert state(repo).tasks["a"].claim.worked_by == "clever" and landed(repo) == ["a"]
 
 
 def test_a_task_that_cannot_be_reassigned_says_why_and_changes_nothing(repo: Path) -> None:
@@ -99,5 +99,5 @@ def test_a_kill_before_the_decision_is_journalled_leaves_it_to_the_first_agent(r
     (repo.parent / "a.go").write_text("")
     holdfast(repo, "run")
     task = state(repo).tasks["a"]
-    assert (str(task.state), task.worked_by, task.attempts) == ("CLOSED", "scripted", 1)
+    assert (str(task.state), task.claim.worked_by, task.attempts) == ("CLOSED", "scripted", 1)
     sound(repo)

@@ -28,7 +28,7 @@ def begin_two(repo: Path) -> tuple[subprocess.Popen[str], Path]:
     process = begin(repo)
     for name in ("one", "two"):
         wait_for(lambda name=name: agent_is_alive(repo, f"{name}.1"), f"the agent of {name}")
-        wait_for(lambda name=name: state(repo).tasks[name].turns >= 1, f"the first turn of {name}")
+        wait_for(lambda name=name: state(repo).tasks[name].spent.turns >= 1, f"the first turn of {name}")
     return process, go
 
 
@@ -162,5 +162,5 @@ def test_a_runner_that_is_slow_to_begin_is_waited_for_and_goes_on_working(repo: 
     assert process.wait() == 130 and "1 agent goes on working" in out, out
     holdfast(repo, "run")
     task = state(repo).tasks["t"]
-    assert landed(repo) == ["t"] and (task.attempts, task.starts, task.resumes) == (1, 1, 0)
+    assert landed(repo) == ["t"] and (task.attempts, task.start.number, task.attempt.resumes) == (1, 1, 0)
     sound(repo)

@@ -26,17 +26,17 @@ def closed(kind: str, output: dict[str, Any] = {}) -> Task:  # noqa: B006
 
 def test_a_verdict_that_passed_names_the_commit_and_what_it_lands_on() -> None:
     task = closed("verify_confirmed", {"passed": True, "merged": "m", "target": "o"})
-    assert (task.verified, task.verified_on) == ("m", "o")
+    assert (task.landing.verified, task.landing.verified_on) == ("m", "o")
     task = closed("verify_confirmed", {"passed": False, "merged": "m", "target": "o"})
-    assert (task.verified, task.verified_on) == ("", "")
+    assert (task.landing.verified, task.landing.verified_on) == ("", "")
     task = closed("verify_confirmed", {"passed": True})
-    assert (task.verified, task.verified_on) == ("", "")
+    assert (task.landing.verified, task.landing.verified_on) == ("", "")
 
 
 def test_a_landing_names_its_commit_and_its_branch() -> None:
     task = closed("land_confirmed", {"new": "n", "branch": "refs/heads/main"})
-    assert (task.landed, task.landed_on) == ("n", "refs/heads/main")
-    assert (closed("land_confirmed").landed, closed("land_confirmed", {"new": "n"}).landed_on) == ("", "")
+    assert (task.landing.commit, task.landing.branch) == ("n", "refs/heads/main")
+    assert (closed("land_confirmed").landing.commit, closed("land_confirmed", {"new": "n"}).landing.branch) == ("", "")
 
 
 @pytest.mark.parametrize("effect", ["spawn", "verify", "land", "refresh"])

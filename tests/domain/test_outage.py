@@ -168,4 +168,4 @@ def test_a_probe_that_ends_otherwise_makes_room_for_the_next() -> None:
     found = journal.outage
     assert found is not None and not found.probes
     task: Task = journal.state.tasks["a"]
-    assert task.endpoint == ""
+    assert task.claim.endpoint == ""

@@ -19,7 +19,7 @@ from holdfast.domain.attempt_records import Launch, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import NOT_WEAK, Choice, choose
 from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import LastAttempt, LastClaim, Task
 from holdfast.errors import ConfigError
 from kit.program import holdfast
 from kit.project import add, landed, layout, settings, sound, state
@@ -33,8 +33,9 @@ CASCADE = (StepSettings("claude", "haiku"), StepSettings("claude", "opus"), Step
 RULES = Config(agent="aider", model="mine", routes=ROUTES, cascade=CASCADE)
 
 
-def task(**facts: Any) -> Task:
-    return Task("t", TaskState.OPEN, "", 0.0, 0.0, attempts=1, attempt="t.1", **facts)
+def task(worked_by: str, model: str = "", failed: str = "", **facts: Any) -> Task:
+    claim, attempt = LastClaim(worked_by=worked_by, model=model), LastAttempt("t.1", failed=failed)
+    return Task("t", TaskState.OPEN, "", 0.0, 0.0, attempts=1, attempt=attempt, claim=claim, **facts)
 
 
 def made(**facts: Any) -> Definition:
@@ -170,7 +171,8 @@ def test_every_task_has_one_agent_and_always_the_same(
     found = choose(definition, rules, before)
     assert found == choose(definition, rules, before)
     known = {rules.agent, *(each.agent for each in (*rules.routes, *rules.cascade)), "command"}
-    assert found.agent in known | {definition.agent, before.worked_by if before else ""} and found.agent and found.why
+    known |= {definition.agent or "", before.claim.worked_by if before else ""}
+    assert found.agent in known and found.agent and found.why
     if definition.agent:
         assert found.agent == definition.agent
     if definition.model:
@@ -309,7 +311,7 @@ def test_a_failure_is_followed_by_the_next_stronger_one_and_the_journal_says_why
     assert shown["worked_by"] == "codex" and shown["why"] == "cascade step 3 after gate_failed"
     assert shown["cost"] == "estimated" and "codex" in holdfast(repo, "show", "t")
     found = state(repo).tasks["t"]
-    assert (found.worked_by, found.model, found.session) == ("codex", "gpt-5.4", "c-1")
+    assert (found.claim.worked_by, found.claim.model, found.session) == ("codex", "gpt-5.4", "c-1")
     sound(repo)
 
 

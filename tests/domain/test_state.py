@@ -51,8 +51,8 @@ def test_a_task_goes_from_open_to_closed() -> None:
         moved("task_closed", TaskEvent.JANITOR_VERIFIED_AND_MERGED, outcome={"commit": "abc"}),
     ]
     task = fold(facts(*story)).tasks["t"]
-    assert (task.state, task.attempts, task.attempt, task.agent) == (TaskState.CLOSED, 1, "t.1", "")
-    assert (task.turns, task.usd, task.tokens, task.outcome) == (1, 0.5, 7, {"commit": "abc"})
+    assert (task.state, task.attempts, task.attempt.id, task.claim.agent) == (TaskState.CLOSED, 1, "t.1", "")
+    assert (task.spent.turns, task.spent.usd, task.spent.tokens, task.outcome) == (1, 0.5, 7, {"commit": "abc"})
     assert (task.added_at, task.changed_at) == (100.0, 105.0)
 
 
@@ -65,11 +65,11 @@ def test_a_continued_orphan_costs_no_attempt_and_a_retry_does() -> None:
         moved("task_opened", TaskEvent.REQUEUED_FOR_RETRY),
     ]
     task = fold(facts(*orphaned, CLAIM)).tasks["t"]
-    assert (task.attempts, task.resumes) == (1, 1)
+    assert (task.attempts, task.attempt.resumes) == (1, 1)
     failed = [*orphaned, CLAIM, START, moved("task_failed", TaskEvent.AGENT_REPORTS_FAILURE)]
     again = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="codex")
     task = fold(facts(*failed, moved("task_opened", TaskEvent.RETRY), again)).tasks["t"]
-    assert (task.attempts, task.resumes, task.attempt, task.agent) == (2, 0, "t.2", "codex")
+    assert (task.attempts, task.attempt.resumes, task.attempt.id, task.claim.agent) == (2, 0, "t.2", "codex")
 
 
 def test_candidate_and_feedback_are_kept_until_a_newer_candidate() -> None:
@@ -113,7 +113,7 @@ def test_a_conversation_that_was_lost_is_forgotten_and_the_attempt_goes_on() -> 
     story = [*began, moved("task_opened", TaskEvent.REQUEUED_FOR_RETRY), CLAIM, START]
     assert fold(facts(*story)).tasks["t"].session == "s"
     task = fold(facts(*story, moved("task_opened", TaskEvent.REQUEUE, forget=True), CLAIM)).tasks["t"]
-    assert (task.session, task.lost_in, task.attempt, task.attempts) == ("", "t.1", "t.1", 1)
+    assert (task.session, task.lost_in, task.attempt.id, task.attempts) == ("", "t.1", "t.1", 1)
 
 
 def test_an_approval_is_remembered_until_the_work_is_thrown_back() -> None:

@@ -6,13 +6,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.config.settings import Budgets, Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.state import DAY_S, State
 from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import LastStart, Task
 from holdfast.engine.budget import BudgetRefusal, binding, reserve
 
 NAMES = ("usd", "tokens", "turns", "seconds")
@@ -23,8 +24,8 @@ def config(**caps: Any) -> Config:
     return Config(budgets=Budgets(**caps))
 
 
-def task(name: str, state: TaskState = TaskState.OPEN, **facts: Any) -> Task:
-    return msgspec.structs.replace(Task(name, state, "", 0.0, 0.0), **facts)
+def task(name: str, state: TaskState = TaskState.OPEN, start: LastStart | None = None, **spent: Any) -> Task:
+    return Task(name, state, "", 0.0, 0.0, start=start or LastStart(), spent=Spend(**spent))
 
 
 def state_of(*tasks: Task, run: Spend = Spend(), day: Spend = Spend()) -> State:  # noqa: B008
@@ -52,10 +53,11 @@ def test_the_least_of_task_run_and_day_counts() -> None:
 
 def test_a_reserved_budget_is_not_given_out_twice() -> None:
     settings = config(usd_per_run=10.0, tokens_per_day=1000)
-    working = task("b", TaskState.IN_PROGRESS, reserved=Caps(usd=4.0, tokens=600), used=Spend(usd=1.0, tokens=700))
+    start = LastStart(reserved=Caps(usd=4.0, tokens=600), used=Spend(usd=1.0, tokens=700))
+    working = task("b", TaskState.IN_PROGRESS, start)
     state = state_of(task("a"), working, run=Spend(usd=1.0), day=Spend(tokens=700))
     assert ask(state, "a", settings) == Caps(usd=6.0, tokens=300)
-    own = msgspec.structs.replace(working, id="a")
+    own = replace(working, id="a")
     assert ask(state_of(own, run=Spend(usd=1.0)), "a", settings) == Caps(usd=9.0, tokens=1000)
 
 
@@ -79,7 +81,7 @@ def test_a_task_may_have_no_dollars_at_all() -> None:
 
 @pytest.mark.parametrize("scope", ["run", "day"])
 def test_a_budget_that_is_only_reserved_is_waited_for(scope: str) -> None:
-    working = task("b", TaskState.CLAIMED, reserved=Caps(usd=10.0))
+    working = task("b", TaskState.CLAIMED, start=LastStart(reserved=Caps(usd=10.0)))
     refused = ask(state_of(task("a"), working), "a", config(**{f"usd_per_{scope}": 10.0}))
     assert refused == BudgetRefusal(refused.reason, None, scope, reserved=True)  # type: ignore[union-attr, arg-type]
 
@@ -89,12 +91,12 @@ def test_the_cap_that_was_hit_decides_between_failed_and_given_back() -> None:
         return binding(working, Definition("a"), settings, state_of(working, run=run, day=day), "usd")
 
     both = config(usd_per_task=5.0, usd_per_run=20.0, usd_per_day=30.0)
-    whole = task("a", TaskState.IN_PROGRESS, usd=5.1, reserved=Caps(usd=5.0), used=Spend(usd=5.1))
+    whole = task("a", TaskState.IN_PROGRESS, usd=5.1, start=LastStart(reserved=Caps(usd=5.0), used=Spend(usd=5.1)))
     assert hit(both, whole, Spend(usd=5.1), Spend(usd=5.1)) == "task"
     # Ended in the middle of a turn, whose cost is not in the journal: what was reserved tells.
-    midway = task("a", TaskState.IN_PROGRESS, usd=4.0, reserved=Caps(usd=3.0), used=Spend(usd=2.0))
+    midway = task("a", TaskState.IN_PROGRESS, usd=4.0, start=LastStart(reserved=Caps(usd=3.0), used=Spend(usd=2.0)))
     assert hit(both, midway, Spend(usd=4.0), Spend(usd=4.0)) == "task"
-    share = task("a", TaskState.IN_PROGRESS, usd=2.0, reserved=Caps(usd=1.0), used=Spend(usd=1.0))
+    share = task("a", TaskState.IN_PROGRESS, usd=2.0, start=LastStart(reserved=Caps(usd=1.0), used=Spend(usd=1.0)))
     assert hit(both, share, Spend(usd=2.0), Spend(usd=2.0)) == "run"
     assert hit(both, share, Spend(usd=2.0), Spend(usd=29.0)) == "day"
     assert hit(config(usd_per_day=2.0), share, Spend(usd=2.0), Spend(usd=2.0)) == "day"
@@ -144,17 +146,17 @@ def test_each_agent_overshoots_by_one_turn_at_most_however_starts_turns_and_ends
         if kind == "start" and not is_at_work:
             given_caps = ask(state, working.id, settings, what)
             if isinstance(given_caps, Caps):
-                working.state, working.reserved, working.used = TaskState.IN_PROGRESS, given_caps, Spend()
+                working.state, working.start = TaskState.IN_PROGRESS, LastStart(reserved=given_caps)
         elif kind == "turns" and is_at_work:
             for cost in what:
-                if working.reserved.exceeded(working.used):
+                if working.start.reserved.exceeded(working.start.used):
                     break
-                working.used += cost
+                working.start = replace(working.start, used=working.start.used + cost)
                 state.spend(working, cost, NOW)
                 for name in NAMES:
                     last[name][number] = max(last[name][number], getattr(cost, name))
         elif kind == "end":
-            working.state, working.reserved = TaskState.OPEN, Caps()
+            working.state, working.start = TaskState.OPEN, replace(working.start, reserved=Caps())
         for setting, cap in caps.items():
             name = setting.split("_")[0]
             spent = getattr(state.run, name)

@@ -52,11 +52,11 @@ def test_a_paused_attempt_goes_on_with_all_its_turns(repo: Path, how: str) -> No
 def test_the_journal_has_the_tree_to_go_on_with(repo: Path) -> None:
     paused(repo)
     task = state(repo).tasks["a"]
-    held = git(layout(repo).snapshots, "ls-tree", "--name-only", task.tree).split()
+    held = git(layout(repo).snapshots, "ls-tree", "--name-only", task.attempt.tree).split()
     assert {"one.txt", "two.txt", "half.txt"} <= set(held)
     # A ref says nothing: another data root, or an older life of this one, may have written it.
-    git(layout(repo).snapshots, "update-ref", "refs/attempts/a.1/end-1", task.base)
-    git(layout(repo).snapshots, "update-ref", "refs/attempts/a.1/turn-2", task.base)
+    git(layout(repo).snapshots, "update-ref", "refs/attempts/a.1/end-1", task.attempt.base)
+    git(layout(repo).snapshots, "update-ref", "refs/attempts/a.1/turn-2", task.attempt.base)
     shutil.rmtree(layout(repo).worktree("a"))
     (repo.parent / "go").touch()
     holdfast(repo, "run")
@@ -129,7 +129,7 @@ def test_a_turn_that_is_lost_parks_its_task_and_a_person_decides(repo: Path, cho
     go = paused(repo)
     go.touch()
     second = journal(repo, "turn_completed")[1].inputs["snapshot"]
-    lose(repo, second, state(repo).tasks["a"].tree)
+    lose(repo, second, state(repo).tasks["a"].attempt.tree)
     assert "is lost" in holdfast(repo, "check", code=4)
     holdfast(repo, "run", code=None)
     parked = state(repo).tasks["a"].parked
@@ -176,7 +176,7 @@ def test_a_result_that_is_lost_before_it_lands_parks_its_task(repo: Path, what: 
     after = "append.task_done.after" if what == "candidate" else "append.task_verify_confirmed.after"
     assert begin(repo, HOLDFAST_CRASH_AT=f"{after}:1").wait() == -signal.SIGKILL
     task = state(repo).tasks["a"]
-    assert task.state is TaskState.DONE and task.candidate and bool(task.verified) is (what == "verified")
+    assert task.state is TaskState.DONE and task.candidate and bool(task.landing.verified) is (what == "verified")
     lost = lose(repo, task.candidate)
     said = holdfast(repo, "run", code=None)
     expect_lost(repo, said, task.candidate)
@@ -213,14 +213,14 @@ def test_a_snapshot_that_only_has_the_name_is_not_taken(repo: Path) -> None:
     go = paused(repo)
     task, store = state(repo).tasks["a"], layout(repo).snapshots
     told = holdfast(repo, "prompt", "a")
-    git(store, "update-ref", "refs/attempts/a.1/orphan-1", task.base)
+    git(store, "update-ref", "refs/attempts/a.1/orphan-1", task.attempt.base)
     assert holdfast(repo, "prompt", "a") == told
     git(store, "update-ref", "-d", "refs/attempts/a.1/orphan-1")
     go.touch()
     holdfast(repo, "run")
     diffs = Diffs(repo, layout(repo), state(repo).tasks["a"], "a.1", FileLedgerReader(layout(repo)))
     assert diffs.before(3) == git(store, "rev-parse", "refs/attempts/a.1/start-2")
-    git(store, "update-ref", "refs/attempts/a.1/start-2", task.base)
+    git(store, "update-ref", "refs/attempts/a.1/start-2", task.attempt.base)
     assert diffs.before(3) == diffs.after(2)
 
 

@@ -75,7 +75,7 @@ def test_a_performed_effect_is_confirmed_without_reconcile(ledger: FileLedger) -
     effect = Scripted(MADE, AssertionError("nobody asks"))
     assert carried_out(ledger, effect) == MADE
     assert effect.asked == ["perform"] and closing(ledger) == ("confirmed", "", MADE)
-    assert ledger.state.tasks["t"].landed == MADE["new"]
+    assert ledger.state.tasks["t"].landing.commit == MADE["new"]
 
 
 def test_an_effect_that_raised_and_took_place_all_the_same_is_confirmed_with_what_was_found(ledger: FileLedger) -> None:

@@ -278,7 +278,7 @@ def test_a_lost_definition_parks_its_task_and_no_other(repo: Path) -> None:
     # Edited since, so that its file does not say any more what the attempt began with.
     add(repo, "a", "write a.txt edited")
     add(repo, "b", "write b.txt x")
-    damage(repo, task.worked_on)
+    damage(repo, task.attempt.worked_on)
     said = run_here(repo)
     assert landed(repo) == ["b"]
     task = state(repo).tasks["a"]
@@ -295,12 +295,12 @@ def test_a_lost_definition_of_a_task_at_work_lets_the_run_end_and_its_exit_is_ke
     killed.kill()
     killed.communicate()
     task = state(repo).tasks["a"]
-    blob = layout(repo).cas / task.worked_on[:2] / task.worked_on
+    blob = layout(repo).cas / task.attempt.worked_on[:2] / task.attempt.worked_on
     whole = blob.read_bytes()
-    damage(repo, task.worked_on)
+    damage(repo, task.attempt.worked_on)
     file.unlink()
     go.touch()
-    exit_file = layout(repo).attempt_files(task.attempt).exit
+    exit_file = layout(repo).attempt_files(task.attempt.id).exit
     wait_for(exit_file.exists, "the agent's end")
     add(repo, "b", "write b.txt x")
     settings(repo, max_agents=1)

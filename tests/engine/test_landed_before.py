@@ -71,7 +71,7 @@ def test_a_found_landing_is_journalled_and_nothing_of_it_runs_again(repo: Path, 
     at = restored(repo, point)
     assert "is its landing" in holdfast(repo, "run")
     task = state(repo).tasks["t"]
-    assert (task.state, task.landed, task.attempt) == (TaskState.CLOSED, at, "t.1")
+    assert (task.state, task.landing.commit, task.attempt.id) == (TaskState.CLOSED, at, "t.1")
     assert ran(repo) == 1 and git(repo, "rev-parse", "main") == at
     sound(repo)
     # It is reported once.
@@ -83,7 +83,7 @@ def test_a_kill_while_it_is_journalled_repeats_nothing(repo: Path) -> None:
     for point in ("task_claimed.after", "task_done.after", "task_land_intent.after", "task_closed.before"):
         crashed(repo, f"append.{point}")
     holdfast(repo, "run")
-    assert state(repo).tasks["t"].state is TaskState.CLOSED and state(repo).tasks["t"].landed == at
+    assert state(repo).tasks["t"].state is TaskState.CLOSED and state(repo).tasks["t"].landing.commit == at
     assert ran(repo) == 1 and git(repo, "rev-parse", "main") == at
     sound(repo)
 
@@ -99,7 +99,7 @@ def test_a_landing_that_was_amended_is_recognised_without_the_audit_log(repo: Pa
     shutil.rmtree(layout(repo).audit)
     holdfast(repo, "resolve", "--journal-restored")
     assert "git's log of the branch" in holdfast(repo, "run")
-    assert state(repo).tasks["t"].landed == at and ran(repo) == 1
+    assert state(repo).tasks["t"].landing.commit == at and ran(repo) == 1
 
 
 def colleagues(repo: Path, attempt: str) -> str:
@@ -169,6 +169,6 @@ def test_a_candidate_whose_own_commit_is_on_the_branch_has_landed(repo: Path) ->
     at = git(repo, "rev-parse", "main")
     assert "is its landing" in holdfast(repo, "run")
     task = state(repo).tasks["t"]
-    assert (task.state, task.landed, task.attempts) == (TaskState.CLOSED, at, 1)
+    assert (task.state, task.landing.commit, task.attempts) == (TaskState.CLOSED, at, 1)
     assert [e.decision_type for _, e in Chain(layout(repo).wal).entries()].count("task_land_confirmed") == 1
     sound(repo)

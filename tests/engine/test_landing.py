@@ -57,12 +57,12 @@ def test_a_verified_result_lands_and_the_checkout_follows(run: Run) -> None:
     task = done(run, {"verify": ["test -e made"]}, made="x")
     assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == [*VERIFIED, *LANDED, *REFRESHED, *CLOSE]
-    assert git(run.repo, "rev-parse", "main") == task.landed and (run.repo / "made").read_text() == "x"
-    assert task.outcome == {"commit": task.landed, "branch": "refs/heads/main", "attempt": "t.1", "left": []}
+    assert git(run.repo, "rev-parse", "main") == task.landing.commit and (run.repo / "made").read_text() == "x"
+    assert task.outcome == {"commit": task.landing.commit, "branch": "refs/heads/main", "attempt": "t.1", "left": []}
     assert not run.context.worktrees.path("t").exists(), "nobody comes back to it"
     verifying, landed = run.notes
     assert verifying.startswith("verifying ") and verifying.endswith("with 1 gate")
-    assert landed == f"landed on main as {task.landed[:12]}"
+    assert landed == f"landed on main as {task.landing.commit[:12]}"
 
 
 def test_without_a_gate_it_is_told_that_it_lands_unchecked(run: Run) -> None:
@@ -86,7 +86,7 @@ def test_a_failed_gate_fails_the_attempt_and_the_next_one_gets_the_reason(
     task = done(run, definition, **files)
     assert verify_and_land(run.context, task) is REJECTED
     assert run.moved == [*VERIFIED, *refuse()]
-    assert (task.outcome["kind"], task.again, task.landed) == (kind, True, "")
+    assert (task.outcome["kind"], task.again, task.landing.commit) == (kind, True, "")
     assert told in run.context.blobs.get(task.feedback).decode()
     assert run.notes[1].endswith("; attempt 2 of 3 follows")
     assert run.notes[2:] == (["  | why"] if kind == "gate_failed" else [])
@@ -107,7 +107,7 @@ def test_a_candidate_is_verified_on_top_of_the_newest_target(run: Run) -> None:
     newer = commit(run, "theirs", "y")
     assert verify_and_land(run.context, task) is CLOSED
     assert git(run.repo, "rev-parse", "main^1") == newer or git(run.repo, "rev-parse", "main^2") == newer
-    assert task.verified_on == newer
+    assert task.landing.verified_on == newer
 
 
 # -- nothing to land --------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_v
     task = done(run, {"approve": True}, made="x")
     assert verify_and_land(run.context, task) is LandingResult.APPROVAL
     asked = ("task_approval_requested", "approval_requested", "approval_required")
-    assert run.moved == [*VERIFIED, asked] and task.agent == "scripted"
+    assert run.moved == [*VERIFIED, asked] and task.claim.agent == "scripted"
     assert run.notes[-1] == "waits for `holdfast approve`" and git(run.repo, "rev-parse", "main") == run.base
     append(run.ledger, *moves("t", S.PENDING_APPROVAL, TaskEvent.APPROVAL_GRANTED))
     run.mark()
@@ -182,7 +182,7 @@ def test_a_landing_that_lost_a_race_is_verified_with_the_newer_target(run: Run) 
     lost = [("task_land_intent",), ("task_land_failed",)]
     assert run.moved == [*VERIFIED, *lost, *VERIFIED, *LANDED, *REFRESHED, *CLOSE]
     assert "the target moved meanwhile; verifying with the newer one" in run.notes
-    assert git(run.repo, "log", "--format=%s", "-1", task.verified_on) == "meanwhile"
+    assert git(run.repo, "log", "--format=%s", "-1", task.landing.verified_on) == "meanwhile"
 
 
 def _empty_commit(run: Run) -> str:
@@ -196,7 +196,7 @@ def test_a_landing_waits_for_what_a_person_has_changed_and_says_so_once(run: Run
         with pytest.raises(errors.LandingWaits):
             verify_and_land(run.context, task)
     assert run.moved == [*VERIFIED, ("landing_waits",)]
-    assert task.landing_waits == ("made",) and (run.repo / "made").read_text() == "mine"
+    assert task.landing.waits == ("made",) and (run.repo / "made").read_text() == "mine"
     assert git(run.repo, "rev-parse", "main") == run.base
     (run.repo / "made").unlink()
     run.mark()
@@ -269,5 +269,5 @@ def test_a_result_lands_as_a_new_branch_once_it_has_passed(run: Run, gate: str) 
         assert run.moved == VERIFIED and task.state is S.DONE, "a person decides what becomes of it"
         return
     assert verdict is None and run.moved == [*VERIFIED, *LANDED, *CLOSE]
-    assert git(run.repo, "rev-parse", "aside") == task.landed and task.landed_on == "refs/heads/aside"
-    assert run.notes[-1] == f"landed on aside as {task.landed[:12]}"
+    assert git(run.repo, "rev-parse", "aside") == task.landing.commit and task.landing.branch == "refs/heads/aside"
+    assert run.notes[-1] == f"landed on aside as {task.landing.commit[:12]}"

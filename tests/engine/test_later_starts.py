@@ -100,7 +100,7 @@ def test_a_lost_conversation_costs_no_attempt_and_its_history_is_in_the_prompt(r
     assert "The conversation s-0 was lost" in lost and "No conversation found with session ID s-0" in lost
     assert lost in told
     found = state(repo).tasks["t"]
-    assert (found.state, found.attempts, found.starts) == (TaskState.CLOSED, 2, 2)
+    assert (found.state, found.attempts, found.start.number) == (TaskState.CLOSED, 2, 2)
     assert "You called edit with a.txt: wrong" in kept(repo, "told", 2)
     assert "grep right a.txt" in kept(repo, "told", 2).partition("did not land")[2]
     sound(repo)
@@ -122,7 +122,7 @@ def test_a_conversation_is_lost_without_cost_only_once_in_an_attempt(repo: Path)
     holdfast(repo, "run")
     assert starts(repo) == ["", "--resume s-0", "", "--resume s-2", ""] and len(losses(repo)) == 1
     found = state(repo).tasks["t"]
-    assert (found.state, found.attempts, found.starts) == (TaskState.CLOSED, 2, 1)
+    assert (found.state, found.attempts, found.start.number) == (TaskState.CLOSED, 2, 1)
     assert "was lost" in found.past[0].detail and found.past[0].kind == "failed"
 
 
@@ -231,7 +231,7 @@ def test_prompt_shows_the_next_prompt_byte_for_byte(repo: Path) -> None:
     holdfast(repo, "resume", "t")
     shown.append(holdfast(repo, "prompt", "t"))
     with begin(repo) as process:
-        wait_for(lambda: state(repo).tasks["t"].turn == 4, "the fourth turn")
+        wait_for(lambda: state(repo).tasks["t"].attempt.turn == 4, "the fourth turn")
         holdfast(repo, "stop", "--agents")
         process.wait(120)
     path = next(layout(repo).backlog.rglob("t.yaml"))

@@ -25,7 +25,7 @@ TASKS = [f"t{number}" for number in range(1, 7)]
 
 
 def starts(repo: Path) -> dict[str, int]:
-    return {task.id: task.starts for task in state(repo).tasks.values()}
+    return {task.id: task.start.number for task in state(repo).tasks.values()}
 
 
 # -- the whole --------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_a_person_has_a_paused_task_tried_at_once(repo: Path, tmp_path: Path) ->
         run.kill()
         run.communicate()
     task = state(repo).tasks["a"]
-    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.starts == 2, told
+    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.start.number == 2, told
 
 
 def test_an_agent_that_only_tries_again_is_ended_and_pauses(repo: Path) -> None:
@@ -145,7 +145,7 @@ def test_an_agent_that_only_tries_again_is_ended_and_pauses(repo: Path) -> None:
         run.kill()
         run.communicate()
     task = state(repo).tasks["a"]
-    assert task.state is TaskState.OPEN and task.attempts == 1 and task.turn == 1
+    assert task.state is TaskState.OPEN and task.attempts == 1 and task.attempt.turn == 1
     assert "did not reach its model: no connection" in task.cause
 
 
@@ -178,7 +178,7 @@ def test_a_command_says_by_its_code_that_it_is_to_be_tried_later(repo: Path, tmp
         run.kill()
         run.communicate()
     task = state(repo).tasks["c"]
-    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.starts == 2, told
+    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.start.number == 2, told
 
 
 def test_another_agent_has_the_task_where_the_cascade_says_so(repo: Path) -> None:
@@ -189,5 +189,5 @@ def test_another_agent_has_the_task_where_the_cascade_says_so(repo: Path) -> Non
     (layout(repo).backlog_open / "a.yaml").write_bytes(msgspec.yaml.encode({"id": "a", "goal": "a"}))
     holdfast(repo, "run", "--plain")
     task = state(repo).tasks["a"]
-    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.worked_by == "here"
-    assert task.why == "cascade step 2 while away cannot use its model" and git(repo, "show", "main:a.txt") == "x"
+    assert task.state is TaskState.CLOSED and task.attempts == 1 and task.claim.worked_by == "here"
+    assert task.claim.why == "cascade step 2 while away cannot use its model" and git(repo, "show", "main:a.txt") == "x"

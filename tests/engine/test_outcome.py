@@ -78,11 +78,11 @@ def test_each_ending_moves_the_task_and_is_reported(run: Run, ending: Ending) ->
     task = at_work(run)
     apply_exit(run.context, task, ended(ending, snapshot="5" * 40))
     assert run.moved[0] == (TYPE[state], event, reason)
-    assert (task.state, task.again, task.agent) == (state, again, "scripted" if state is S.ORPHANED else "")
+    assert (task.state, task.again, task.claim.agent) == (state, again, "scripted" if state is S.ORPHANED else "")
     assert task.session == ("" if forgets else "s-1")
     # An agent pays for its last words, too; and what it leaves is what the next start goes on with.
-    assert (task.usd, task.tokens, task.seconds) == (SPENT.usd, SPENT.tokens, SPENT.seconds)
-    assert task.tree == ("" if state is S.ORPHANED else "5" * 40), "the tree of an orphan is looked at first"
+    assert (task.spent.usd, task.spent.tokens, task.spent.seconds) == (SPENT.usd, SPENT.tokens, SPENT.seconds)
+    assert task.attempt.tree == ("" if state is S.ORPHANED else "5" * 40), "the tree of an orphan is looked at first"
     assert run.notes == notes
     if state is S.FAILED:
         kind = ending if ending is not E.AUTH_MISSING else "auth_missing"
@@ -244,8 +244,8 @@ def test_an_agents_work_becomes_a_candidate_on_top_of_its_base(run: Run) -> None
     store = run.context.worktrees.store
     assert store.run("rev-parse", f"{task.candidate}^").line == run.base
     assert store.run("diff", "--name-only", run.base, task.candidate).line == "made"
-    assert (task.agent, task.session, task.outcome) == ("scripted", "s-1", {"detail": DETAIL})
-    assert task.usd == SPENT.usd and run.notes == ["t.1 is done after 0 turns"]
+    assert (task.claim.agent, task.session, task.outcome) == ("scripted", "s-1", {"detail": DETAIL})
+    assert task.spent.usd == SPENT.usd and run.notes == ["t.1 is done after 0 turns"]
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])
@@ -261,7 +261,7 @@ def test_a_result_that_is_lost_is_for_a_person_to_decide(run: Run) -> None:
     run.snapshot("t")
     apply_exit(run.context, task, ended(E.DONE, snapshot="5" * 40))
     assert run.moved == [("task_opened", BACK, "parked"), ("task_flagged",)]
-    assert "is lost" in task.parked and task.candidate == "" and task.tree == "5" * 40
+    assert "is lost" in task.parked and task.candidate == "" and task.attempt.tree == "5" * 40
     assert run.notes == [task.parked]
 
 
@@ -308,7 +308,7 @@ def test_an_attempt_that_said_how_it_ended_just_before_is_believed(
     task = at_work(run)
     files = run.context.layout.attempt_files("t.1")
     files.root.mkdir(parents=True)
-    files.exit.write_bytes(msgspec.json.encode(ended(ending, intent=task.intent)))
+    files.exit.write_bytes(msgspec.json.encode(ended(ending, intent=task.start.intent)))
     orphan(run.context, task, TaskEvent.CRASH)
     assert run.moved == [wanted]
 
@@ -372,11 +372,11 @@ def test_turns_that_the_attempt_completed_are_journalled_before_its_end(run: Run
     task = at_work(run)
     files = run.context.layout.attempt_files("t.1")
     files.root.mkdir(parents=True)
-    line = turn_line(1, task.intent, ts=NOW, changed=True, usd=0.25, tokens=3, seconds=1.0, session="s-1")
+    line = turn_line(1, task.start.intent, ts=NOW, changed=True, usd=0.25, tokens=3, seconds=1.0, session="s-1")
     files.turns.write_bytes(msgspec.json.encode(line) + b"\n")
     apply_exit(run.context, task, ended(E.FAILED))
     assert [kind for kind, *_ in run.moved] == ["turn_completed", "task_failed"]
-    assert (task.turn, task.usd, task.tokens) == (1, SPENT.usd, SPENT.tokens), (
+    assert (task.attempt.turn, task.spent.usd, task.spent.tokens) == (1, SPENT.usd, SPENT.tokens), (
         "what a turn has counted is not counted twice"
     )
 

@@ -100,7 +100,7 @@ def test_a_whole_data_root_put_back_is_refused_by_what_landed_in_git(repo: Path)
     assert git(repo, "for-each-ref", "refs/holdfast/landed") == ""
     # t6 was cancelled before the backup, t5 landed after it.
     assert "is its landing" in holdfast(repo, "run") and git(repo, "rev-parse", "main") == at
-    assert state(repo).tasks["t5"].landed == at
+    assert state(repo).tasks["t5"].landing.commit == at
     sound(repo)
 
 
@@ -186,7 +186,7 @@ def test_a_kill_at_any_point_leaves_no_witness_ahead(repo: Path) -> None:
     go = repo.parent / "go"
     add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     run = begin(repo)
-    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns > 0, "a turn")
+    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].spent.turns > 0, "a turn")
     run.kill()
     run.communicate()
     go.touch()
@@ -243,7 +243,7 @@ def test_a_turn_of_another_intent_is_passed_over(tmp_path: Path) -> None:
 def test_every_file_of_a_start_names_its_intent(repo: Path) -> None:
     add(repo, "t", "write a.txt a\nwrite b.txt b")
     holdfast(repo, "run")
-    files, intent = layout(repo).attempt_files("t.1"), state(repo).tasks["t"].intent
+    files, intent = layout(repo).attempt_files("t.1"), state(repo).tasks["t"].start.intent
     found = attempt_folder.read_start(files, 1), attempt_folder.read_process(files), attempt_folder.last_exit(files)
     assert [each.intent for each in found if each is not None] == [intent] * 3 and intent
     assert {line.intent for _, line in new_turns(files, 0, 0)} == {intent}
@@ -289,10 +289,10 @@ def test_a_journal_put_back_to_the_middle_of_an_attempt_takes_nothing_of_the_los
     go, where = repo.parent / "go", layout(repo)
     add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     run = begin(repo)
-    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns > 0, "a turn")
+    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].spent.turns > 0, "a turn")
     holdfast(repo, "stop", "--agents")
     run.communicate()
-    assert state(repo).tasks["t"].starts == 1
+    assert state(repo).tasks["t"].start.number == 1
     backup = repo.parent / "backup"
     shutil.copytree(where.wal, backup)
     go.touch()

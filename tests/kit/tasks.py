@@ -77,7 +77,7 @@ def living_run(repo: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
 
 def _has_begun(repo: Path) -> bool:
     known = state(repo).tasks.get("keeper")
-    return known is not None and known.turns > 0
+    return known is not None and known.spent.turns > 0
 
 
 def stop_after(repo: Path, task: str, script: str, count: int, here: Path) -> None:
@@ -101,7 +101,7 @@ def paused(repo: Path, task: str = "a") -> Path:
 
 def turns(repo: Path, task: str) -> int:
     known = state(repo).tasks.get(task)
-    return known.turn if known is not None else 0
+    return known.attempt.turn if known is not None else 0
 
 
 def files_landed(repo: Path) -> set[str]:
@@ -111,7 +111,7 @@ def files_landed(repo: Path) -> set[str]:
 def turns_journalled(repo: Path, task: str) -> int:
     """Of all its attempts."""
     known = state(repo).tasks.get(task)
-    return known.turns if known is not None else 0
+    return known.spent.turns if known is not None else 0
 
 
 def agent_is_alive(repo: Path, attempt: str) -> bool:

@@ -11,9 +11,10 @@ import pytest
 
 from holdfast import errors
 from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Landing, Task
 from holdfast.landing import branch as land
-from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land, lost_landings
+from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land
+from holdfast.landing.lost_landings import lost_landings
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
@@ -167,7 +168,7 @@ def test_every_point_is_reached_and_a_kill_there_ends_the_same(tmp_path: Path) -
 
 
 def landed(name: str, commit: str, branch: str = MAIN) -> Task:
-    return Task(name, TaskState.CLOSED, "", 1.0, 1.0, landed=commit, landed_on=branch)
+    return Task(name, TaskState.CLOSED, "", 1.0, 1.0, landing=Landing(commit=commit, branch=branch))
 
 
 def test_a_lost_landing_is_named(repo: Path, inputs: dict[str, str]) -> None:

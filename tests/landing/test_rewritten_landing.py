@@ -64,14 +64,14 @@ REWRITES = {"amend": _amend, "reword": _reword, "add": _add_to, "rebase": _rebas
 
 @pytest.mark.parametrize("how", REWRITES)
 def test_a_rewritten_landing_is_recognised(repo: Path, how: str) -> None:
-    before = state(repo).tasks["t"].landed
+    before = state(repo).tasks["t"].landing.commit
     REWRITES[how](repo)
     assert git(repo, "rev-parse", "HEAD") != before
     said = holdfast(repo, "check")
     assert "was rewritten as" in said and "Sound; the next start has" in said
     add(repo, "u", "write u.txt x", depends_on=["t"])
     assert "was rewritten as" in holdfast(repo, "run")
-    assert state(repo).tasks["t"].landed != before
+    assert state(repo).tasks["t"].landing.commit != before
     sound(repo)
     assert "Sound.\n" in holdfast(repo, "check")
     assert "left the branch; now it is" in holdfast(repo, "history", "t")
@@ -87,7 +87,7 @@ def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again
     process = begin(repo, HOLDFAST_CRASH_AT=f"{where}:1")
     assert process.wait() == -signal.SIGKILL, process.communicate()[0]
     before = git(repo, "rev-parse", "main")
-    assert landed(repo) == ["t", "u"] and state(repo).tasks["u"].landed == ""
+    assert landed(repo) == ["t", "u"] and state(repo).tasks["u"].landing.commit == ""
     # Left so that nobody commits from an index that has not followed; here a person removes it, as git advises.
     (repo / ".git" / "index.lock").unlink()
     git(repo, "reset", "-q", "--hard")
@@ -97,7 +97,7 @@ def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again
     assert before != amended == git(repo, "rev-parse", "main"), "landed once more"
     assert state(repo).tasks["u"].state is TaskState.CLOSED and "was rewritten as" in holdfast(repo, "check")
     holdfast(repo, "run")
-    assert state(repo).tasks["u"].landed == amended
+    assert state(repo).tasks["u"].landing.commit == amended
     assert "Sound.\n" in holdfast(repo, "check")
 
 
@@ -139,10 +139,10 @@ def test_an_unrecognised_landing_is_acknowledged_by_a_person(repo: Path, said: s
     if said == "rewritten":
         assert "is no commit" in holdfast(repo, "resolve", "t", "--rewritten", "HEAD~7", code=2)
         holdfast(repo, "resolve", "t", "--rewritten", "HEAD")
-        assert state(repo).tasks["t"].landed == git(repo, "rev-parse", "HEAD")
+        assert state(repo).tasks["t"].landing.commit == git(repo, "rev-parse", "HEAD")
     else:
         holdfast(repo, "resolve", "t", "--dropped")
-        assert state(repo).tasks["t"].landed == ""
+        assert state(repo).tasks["t"].landing.commit == ""
     sound(repo)
     add(repo, "u", "write u.txt x", depends_on=["t"])
     holdfast(repo, "run")
@@ -170,7 +170,7 @@ def test_a_run_offers_for_a_squashed_landing_what_check_offers(repo: Path) -> No
 def test_a_deleted_branch_is_made_again_at_the_newest_landing(repo: Path) -> None:
     add(repo, "u", "write u.txt x")
     holdfast(repo, "run")
-    first, newest = state(repo).tasks["t"].landed, state(repo).tasks["u"].landed
+    first, newest = state(repo).tasks["t"].landing.commit, state(repo).tasks["u"].landing.commit
     git(repo, "checkout", "-q", "--detach")
     git(repo, "branch", "-D", "main")
     said = holdfast(repo, "check", code=4)
@@ -195,4 +195,6 @@ def test_one_that_is_amended_again_while_it_is_looked_for_is_recognised(
     monkeypatch.setattr(lost, "recognised", recognised)
     with short_run(App(repo, load(repo, environ={}))) as session:
         left = lost.settle_rewritten(repo, session.ledger, layout(repo), lambda task, text: None)
-    assert amended and left == {} and state(repo).tasks["t"].landed == git(repo, "rev-parse", "HEAD") != amended[0]
+    assert (
+        amended and left == {} and state(repo).tasks["t"].landing.commit == git(repo, "rev-parse", "HEAD") != amended[0]
+    )

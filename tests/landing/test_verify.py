@@ -18,7 +18,7 @@ from holdfast.clock import Deadline
 from holdfast.config import settings
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Check, Definition
-from holdfast.landing import gates, verify
+from holdfast.landing import gate_results, gates, verify
 from holdfast.landing.gates import Gate
 from holdfast.landing.verify import VERIFY_POINTS, GateVerdict
 from holdfast.layout import Layout
@@ -151,7 +151,7 @@ def test_a_gate_that_fails_is_reported_with_its_output(repo: Path) -> None:
     assert verdict.detail == "the gate tests (`echo out; echo err >&2; exit 3`) ended with code 3"
     assert [result.outcome for result in verdict.results] == ["passed", "failed", "not_run"]
     assert output(repo, verdict, 1) == b"out\nerr\n"
-    told = verify.feedback(verdict, blobs_of(repo))
+    told = gate_results.feedback(verdict, blobs_of(repo))
     assert "Gate tests: `echo out; echo err >&2; exit 3` ended with code 3" in told and "out\nerr" in told
     assert "first" not in told
 
@@ -160,7 +160,9 @@ def test_an_advisory_gate_stops_nothing(repo: Path) -> None:
     verdict = judge(repo, Gate("style", "echo ugly; false", required=False), Gate("tests", "true"))
     assert verdict.passed and verdict.detail == "1 of 2 gates passed; advisory, and failed: style"
     assert [result.outcome for result in verdict.results] == ["failed", "passed"]
-    assert "advisory" in verify.feedback(verdict, blobs_of(repo)) and "ugly" in verify.feedback(verdict, blobs_of(repo))
+    assert "advisory" in gate_results.feedback(verdict, blobs_of(repo)) and "ugly" in gate_results.feedback(
+        verdict, blobs_of(repo)
+    )
 
 
 def test_a_gate_killed_by_a_signal_has_failed(repo: Path) -> None:
@@ -177,7 +179,7 @@ def test_paths_out_of_the_rules(repo: Path, tmp_path: Path) -> None:
     verdict = judge(repo, Gate("never", f"touch {tmp_path}/ran"), paths=("src/", "*.md"))
     assert (verdict.kind, verdict.files) == ("paths_violated", [".gitignore", "a"])
     assert "(src/, *.md)" in verdict.detail and not (tmp_path / "ran").exists()
-    assert "  .gitignore\n  a\n" in verify.feedback(verdict, blobs_of(repo))
+    assert "  .gitignore\n  a\n" in gate_results.feedback(verdict, blobs_of(repo))
     assert judge(repo, paths=("src/", "a", ".gitignore")).passed
 
 
@@ -193,7 +195,7 @@ def test_an_empty_change_does_not_pass(repo: Path) -> None:
 def test_a_missing_candidate_does_not_pass(repo: Path) -> None:
     verdict = judge(repo, candidate="")
     assert verdict.kind == "no_candidate" and not verdict.passed
-    assert verify.no_candidate().detail in verify.feedback(verdict, blobs_of(repo))
+    assert verify.no_candidate().detail in gate_results.feedback(verdict, blobs_of(repo))
 
 
 def test_a_conflict_names_its_files(repo: Path) -> None:
@@ -205,7 +207,7 @@ def test_a_conflict_names_its_files(repo: Path) -> None:
     result = effect(repo).perform(made)
     assert result["kind"] == "conflict" and result["detail"].endswith("landed meanwhile in a")
     assert effect(repo).reconcile(made) == Happened(result)
-    told = verify.feedback(verify.read_verdict(blobs_of(repo), result["verdict"]), blobs_of(repo))
+    told = gate_results.feedback(verify.read_verdict(blobs_of(repo), result["verdict"]), blobs_of(repo))
     assert "\n  a\n" in told and "<<<<<<<" in told
     assert verify.conflict(["a"]).files == ["a"]
 
@@ -267,7 +269,7 @@ def test_a_gate_that_hangs_is_ended_with_all_it_started(
     assert [(result.outcome, result.code) for result in verdict.results] == [("timed_out", None), ("not_run", None)]
     assert output(repo, verdict) == b"begun\n"
     assert not is_alive(pid_in(tmp_path / "child"))
-    assert "was ended after" in verify.feedback(verdict, blobs_of(repo))
+    assert "was ended after" in gate_results.feedback(verdict, blobs_of(repo))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ def test_the_gates_are_pinned(repo: Path) -> None:
 
 def test_feedback_holds_the_last_lines(repo: Path) -> None:
     verdict = judge(repo, Gate("loud", "seq 1000; false"))
-    told = verify.feedback(verdict, blobs_of(repo)).splitlines()
+    told = gate_results.feedback(verdict, blobs_of(repo)).splitlines()
     assert "801" in told and "1000" in told and "800" not in told
 
 

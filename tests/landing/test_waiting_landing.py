@@ -21,14 +21,14 @@ def repo(repo: Path) -> Path:
     add(repo, "t", "attempt 1: append README.md more\nattempt 2+: write other.txt x")
     (repo / "README.md").write_text("mine\n")
     process = begin(repo)
-    wait_for(lambda: "t" in state(repo).tasks and bool(state(repo).tasks["t"].landing_waits), "the wait")
+    wait_for(lambda: "t" in state(repo).tasks and bool(state(repo).tasks["t"].landing.waits), "the wait")
     holdfast(repo, "stop")
     process.communicate()
     return repo
 
 
 def test_a_waiting_landing_shows_everywhere_without_a_run(repo: Path) -> None:
-    assert state(repo).tasks["t"].state is TaskState.DONE and state(repo).tasks["t"].landing_waits == ("README.md",)
+    assert state(repo).tasks["t"].state is TaskState.DONE and state(repo).tasks["t"].landing.waits == ("README.md",)
     for command in (("list",), ("status",), ("show", "t"), ("history", "t")):
         assert "README.md" in holdfast(repo, *command), command
     for command in (("status",), ("show", "t")):
@@ -44,12 +44,12 @@ def test_a_waiting_landing_shows_everywhere_without_a_run(repo: Path) -> None:
 def test_a_waiting_landing_lands_once_the_changes_are_committed(repo: Path) -> None:
     git(repo, "checkout", "README.md")
     holdfast(repo, "run")
-    assert landed(repo) == ["t"] and state(repo).tasks["t"].landing_waits == ()
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].landing.waits == ()
 
 
 def test_a_waiting_landing_can_be_cancelled(repo: Path) -> None:
     holdfast(repo, "cancel", "t")
-    assert state(repo).tasks["t"].state is TaskState.CANCELLED and state(repo).tasks["t"].landing_waits == ()
+    assert state(repo).tasks["t"].state is TaskState.CANCELLED and state(repo).tasks["t"].landing.waits == ()
     holdfast(repo, "run")
     assert landed(repo) == [] and (repo / "README.md").read_text() == "mine\n"
     sound(repo)
@@ -59,7 +59,7 @@ def test_a_waiting_landing_can_be_sent_back_with_a_reason(repo: Path) -> None:
     assert "--reason" in holdfast(repo, "retry", "t", code=9)
     holdfast(repo, "retry", "t", "--reason", "leave the README alone")
     task = state(repo).tasks["t"]
-    assert task.state is TaskState.OPEN and not task.landing_waits
+    assert task.state is TaskState.OPEN and not task.landing.waits
     assert "leave the README alone" in holdfast(repo, "prompt", "t")
     assert "leave the README alone" in holdfast(repo, "history", "t")
 
@@ -72,7 +72,7 @@ def test_a_waiting_landing_can_go_to_a_new_branch(repo: Path) -> None:
     assert landed(repo, "later/one") == ["t"] and git(repo, "rev-parse", "main") == before
     assert (repo / "README.md").read_text() == "mine\n"
     task = state(repo).tasks["t"]
-    assert task.state is TaskState.CLOSED and task.landed_on == "refs/heads/later/one"
+    assert task.state is TaskState.CLOSED and task.landing.branch == "refs/heads/later/one"
     assert task.outcome["branch"] == "refs/heads/later/one"
     sound(repo)
     holdfast(repo, "run")

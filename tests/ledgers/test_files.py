@@ -3,18 +3,22 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import pytest
 from hypothesis import settings
 
 from holdfast import errors
+from holdfast.domain.state import State
 from holdfast.ledgers import files
 from holdfast.ledgers.files import FileLedger
 from holdfast.ledgers.reader import read_state
 from holdfast.storage.files import disk
+from holdfast.storage.journal import checkpoint
+from holdfast.storage.journal.checkpoint import Files
 from holdfast.storage.journal.data_root import create_root
 from holdfast.storage.journal.entry import Record, Ref
 from holdfast.storage.journal.reader import Chain
@@ -101,6 +105,36 @@ def test_a_start_reads_only_what_stands_behind_the_checkpoint(tmp_path: Path, mo
     again = reopen(tmp_path, clock)
     again.close()
     assert read_state(ledger.layout)[1].entries_read == 0
+
+
+class FlatState(State):
+    """The fold of version 15, in whose checkpoint a task's claim, attempt and landing were no records of their own."""
+
+    version = 15
+
+    def dump(self) -> Iterable[bytes]:
+        yield next(iter(super().dump()))
+        for task in self.tasks.values():
+            facts = {"id": task.id, "state": task.state, "definition": "", "added_at": 0.0, "changed_at": 0.0}
+            work = {"agent": "someone else", "attempt": task.attempt.id, "claims": 9, "landed": "", "usd": 0.0}
+            yield msgspec.json.encode(facts | work)
+
+
+def test_a_checkpoint_of_an_older_fold_costs_one_scan(tmp_path: Path) -> None:
+    with reopen(tmp_path, Clock()) as ledger:
+        ledger.append(ledger.epoch, [added("a"), added("b")])
+        ledger.claim("worker", "a", lease_s=5.0)
+    layout = ledger.layout
+    places, chain = Files(layout.tasks, layout.uncommitted, layout.idempotency), Chain(layout.wal)
+    older, found = checkpoint.recover(chain, places, FlatState)
+    assert "another version" in found.scanned and older.tasks == ledger.state.tasks
+    checkpoint.write(chain, places, found.end, older, found.pairing)
+    assert b'"fold_version":15' in layout.tasks.read_bytes() and b'"claims":9' in layout.tasks.read_bytes()
+    state, found = read_state(layout)
+    assert "another version" in found.scanned and found.entries_read > 3 and state.tasks == ledger.state.tasks
+    with reopen(tmp_path, Clock()) as again:
+        assert again.state.tasks.keys() == {"a", "b"} and again.state.tasks["a"].claim.worked_by == "worker"
+    assert read_state(layout)[1].scanned == "", "the next owner has written one of its own"
 
 
 def test_the_state_is_the_fold_of_the_journal(tmp_path: Path) -> None:

@@ -74,22 +74,22 @@ def test_each_sitting_task_and_snapshot_has_its_line(repo: Path) -> None:
 
     tasks = state(repo).tasks
     one = tasks["one"]
-    assert of(found["sessions"], "one", "attempt", "start", "state", "turns") == [("one.1", 1, "DONE", one.turns)]
+    assert of(found["sessions"], "one", "attempt", "start", "state", "turns") == [("one.1", 1, "DONE", one.spent.turns)]
     assert of(found["sessions"], "two", "attempt", "state", "kind") == [
         (f"two.{number}", "FAILED", "failed") for number in (1, 2)
     ]
     assert of(found["sessions"], "three", "attempt") == []
     [sitting] = [line for line in found["sessions"] if line["task"] == "one"]
     assert sitting["agent"] == "scripted" and sitting["began"] < sitting["ended"] == sitting["ts"]
-    assert (sitting["usd"], sitting["tokens"]) == (one.usd, one.tokens)
+    assert (sitting["usd"], sitting["tokens"]) == (one.spent.usd, one.spent.tokens)
 
     names = ("state", "attempts", "turns", "landed", "added", "ended")
     landed = git(repo, "rev-parse", "main")
-    assert of(found["tasks"], "one", *names) == [("CLOSED", 1, one.turns, landed, one.added_at, one.changed_at)]
+    assert of(found["tasks"], "one", *names) == [("CLOSED", 1, one.spent.turns, landed, one.added_at, one.changed_at)]
     assert of(found["tasks"], "two", "state", "attempts", "kind") == [("FAILED", 2, "failed")]
     assert of(found["tasks"], "three", "state", "attempts") == [("CANCELLED", 0)]
     shots = of(found["snapshots"], "one", "attempt", "turn", "snapshot")
-    assert [(attempt, turn) for attempt, turn, _ in shots] == [("one.1", n + 1) for n in range(one.turns)]
+    assert [(attempt, turn) for attempt, turn, _ in shots] == [("one.1", n + 1) for n in range(one.spent.turns)]
     for _, turn, commit in shots:
         assert git(repo / ".sdd" / "snapshots.git", "rev-parse", f"refs/attempts/one.1/turn-{turn}") == commit
     sound(repo)
@@ -113,7 +113,7 @@ def test_a_kill_between_the_journal_and_the_ledgers_loses_and_doubles_nothing(re
     assert all(found[name][: len(lines)] == lines for name, lines in before.items())
     assert entry == "task_claimed" or any(line["run"] == killed for lines in found.values() for line in lines)
     assert of(found["tasks"], "two", "state") == of(found["tasks"], "three", "state") == [("CLOSED",)]
-    assert len(of(found["snapshots"], "two", "turn")) == state(repo).tasks["two"].turns
+    assert len(of(found["snapshots"], "two", "turn")) == state(repo).tasks["two"].spent.turns
 
 
 def test_a_kill_between_the_lines_and_the_position_doubles_nothing(repo: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_sitting_that_outlives_its_run_began_where_it_began(repo: Path) -> Non
     wait_for(lambda: state(repo).tasks["slow"].state == "IN_PROGRESS", "the task to be at work")
     first.kill()
     first.communicate()
-    began = state(repo).tasks["slow"].began
+    began = state(repo).tasks["slow"].start.began
     (repo.parent / "go").touch()
     holdfast(repo, "run")
     found = assert_exact(repo)

@@ -39,7 +39,7 @@ def test_a_copy_ends_no_agent_of_the_original_and_leaves_its_worktrees_alone(rep
     go, copy = tmp_path / "go", tmp_path / "copy" / "repo"
     add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     original = begin(repo)
-    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns == 1, "a turn")
+    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].spent.turns == 1, "a turn")
     copy.parent.mkdir()
     subprocess.run(["cp", "-a", repo, copy], check=True)
     before = links(repo)
@@ -64,7 +64,7 @@ def test_a_moved_repository_goes_on_as_before(repo: Path, tmp_path: Path) -> Non
     go, moved = tmp_path / "go", tmp_path / "moved"
     add(repo, "t", f"write a.txt a\nrun {shell_wait(go)}\nwrite b.txt b")
     run = begin(repo)
-    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].turns == 1, "a turn")
+    wait_for(lambda: bool(state(repo).tasks.get("t")) and state(repo).tasks["t"].spent.turns == 1, "a turn")
     holdfast(repo, "stop", "--agents")
     run.communicate()
     repo.rename(moved)

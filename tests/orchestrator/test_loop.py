@@ -126,7 +126,7 @@ def test_a_landing_waits_for_the_users_own_changes(repo: Path) -> None:
     (repo / "README.md").write_text("my own words\n")
     process = begin(repo)
     try:
-        wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].verified != "", "the verdict")
+        wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].landing.verified != "", "the verdict")
         assert process.stdout is not None
         line = next(line for line in process.stdout if "waits" in line)
         assert "README.md" in line and landed(repo) == [] and (repo / "README.md").read_text() == "my own words\n"
@@ -314,7 +314,7 @@ def test_spending_after_the_last_turn_counts(repo: Path) -> None:
     add(repo, "a", "write a.txt x\nspend 0.5 10\nwrite b.txt y\nspend 0.25 7")
     holdfast(repo, "run")
     task = state(repo).tasks["a"]
-    assert (task.usd, task.tokens, task.turns) == (0.75, 17, 2) and state(repo).run.usd == 0.75
+    assert (task.spent.usd, task.spent.tokens, task.spent.turns) == (0.75, 17, 2) and state(repo).run.usd == 0.75
     sound(repo)
 
 
@@ -362,7 +362,7 @@ def test_an_attempt_that_cannot_be_continued_is_given_up(repo: Path) -> None:
     out = holdfast(repo, "run", code=20)
     task = state(repo).tasks["t"]
     assert task.state is TaskState.FAILED and task.outcome["kind"] == "unrecoverable", out
-    assert "The author of what lands in" in task.outcome["detail"] and task.turn == 3
+    assert "The author of what lands in" in task.outcome["detail"] and task.attempt.turn == 3
 
 
 def test_a_landing_undone_by_accident_is_made_again(repo: Path) -> None:

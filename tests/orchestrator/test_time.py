@@ -37,7 +37,7 @@ def clock(tmp_path: Path) -> SetClock:
 def expect_one_start(repo: Path, start: int = 1) -> None:
     """Nobody was taken for silent: no start was lost, no attempt spent, and the work has landed."""
     task, files = state(repo).tasks["t"], layout(repo).attempt_files("t.1")
-    assert (task.state, task.attempts, task.starts, task.resumes) == (TaskState.CLOSED, 1, start, 0)
+    assert (task.state, task.attempts, task.start.number, task.attempt.resumes) == (TaskState.CLOSED, 1, start, 0)
     assert not files.start(start + 1).exists() and landed(repo) == ["t"]
     sound(repo)
 
@@ -209,7 +209,7 @@ def test_a_retry_does_not_wait_for_a_clock_that_was_set_back(repo: Path, clock: 
     add(repo, "t", "write README.md changed")
     (repo / "README.md").write_text("my own\n")
     running = begin(repo, **clock.env)
-    wait_for(lambda: "t" in state(repo).tasks and bool(state(repo).tasks["t"].verified), "the verdict")
+    wait_for(lambda: "t" in state(repo).tasks and bool(state(repo).tasks["t"].landing.verified), "the verdict")
     looked_again(repo)
     clock.set_wall(-10 * DAY_S)
     git(repo, "checkout", "README.md")

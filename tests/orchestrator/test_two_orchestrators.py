@@ -34,7 +34,7 @@ def agent_of(repo: Path) -> Identity | None:
 
 def at_work(repo: Path) -> Identity:
     """The agent, once its second turn is journalled."""
-    wait_for(lambda: "long" in state(repo).tasks and state(repo).tasks["long"].turn == 2, "turn 2")
+    wait_for(lambda: "long" in state(repo).tasks and state(repo).tasks["long"].attempt.turn == 2, "turn 2")
     found = agent_of(repo)
     assert found is not None
     return found
@@ -87,7 +87,7 @@ def test_a_stopped_run_keeps_the_data_root_until_it_is_taken_over(repo: Path) ->
     told, _ = second.communicate(timeout=120)
     assert second.returncode == 0, told
     assert agents(repo) == {str(agent.pid)}
-    assert state(repo).tasks["long"].starts == 1
+    assert state(repo).tasks["long"].start.number == 1
     expect_landed_once(repo)
 
 

@@ -171,7 +171,7 @@ class Site:
         self.model.skip()
         self.finished(self.begin())
         (answered, *_) = [each for each in self.model.requests if each.at > refused]
-        assert answered.at >= not_before and self.task.starts == 2 and self.task.attempts == 1
+        assert answered.at >= not_before and self.task.start.number == 2 and self.task.attempts == 1
 
     # -- what there is to see -----------------------------------------------------------------------------------------
 

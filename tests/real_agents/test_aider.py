@@ -37,7 +37,7 @@ def done(sandbox: str) -> Site:
 @pytest.mark.row("lands")
 def test_a_task_lands(kit: Kit, sandbox: str) -> None:
     site = done(sandbox)
-    assert site.task.state is TaskState.CLOSED and site.task.starts == 1
+    assert site.task.state is TaskState.CLOSED and site.task.start.number == 1
     assert site.landed() == "right" and site.landed("b.txt") == "more"
     assert site.model.left == 0 and len(site.model.requests) == 2
     assert git(site.repo, "ls-tree", "--name-only", "main").split() == [".gitignore", "README.md", "a.txt", "b.txt"]
@@ -63,7 +63,7 @@ def test_the_spend_is_what_the_server_counted(kit: Kit, sandbox: str) -> None:
     site = done(sandbox)
     into, out, usd = site.spent()
     assert (into, out) == site.model.counted == (2200, 70)
-    assert usd == pytest.approx(kit.usd(into, out)) and site.task.usd == pytest.approx(usd)
+    assert usd == pytest.approx(kit.usd(into, out)) and site.task.spent.usd == pytest.approx(usd)
 
 
 @pytest.mark.row("adopted")
@@ -74,7 +74,7 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
             Step("I look at README.md."), Step("Now.", [kit.edit(file, "right\n")], hold=True, hold_after=1)
         )
         site.finish_without_its_orchestrator()
-        assert site.task.state is TaskState.CLOSED and site.task.starts == 1
+        assert site.task.state is TaskState.CLOSED and site.task.start.number == 1
         assert len(site.model.requests) == 2 and site.landed() == "right"
         assert site.spent()[:2] == site.model.counted
         site.sound()
@@ -89,7 +89,7 @@ def test_an_agent_suspended_for_longer_than_the_heartbeat_continues(kit: Kit, tm
             Step("I look at README.md."), Step("Now.", [kit.edit(file, "right\n")], hold=True, hold_after=1)
         )
         suspended(site, clock)
-        assert site.task.state is TaskState.CLOSED and (site.task.starts, site.task.attempts) == (1, 1)
+        assert site.task.state is TaskState.CLOSED and (site.task.start.number, site.task.attempts) == (1, 1)
         assert len(site.model.requests) == 2 and site.landed() == "right"
         site.sound()
 
@@ -114,7 +114,7 @@ def test_a_stopped_agent_continues_a_day_later_and_learns_what_it_did(kit: Kit, 
         site.finished(site.begin())
         third, task = site.model.requests[2], site.task
         assert third.has("You said: First-4711."), "its history was not told"
-        assert (task.state, task.starts, task.attempts, task.resumes) == (TaskState.CLOSED, 2, 1, 0)
+        assert (task.state, task.start.number, task.attempts, task.attempt.resumes) == (TaskState.CLOSED, 2, 1, 0)
         site.sound()
 
 
@@ -138,7 +138,7 @@ def test_a_killed_agent_is_told_what_it_did(kit: Kit, tmp_path: Path) -> None:
         first, _, third = site.model.requests[:3]
         assert not first.has("First-4711.") and third.has("You said: First-4711."), "its history was not told"
         assert third.has("Applied edit to a.py")
-        assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
+        assert site.task.state is TaskState.CLOSED and site.task.start.number == 2 and site.task.attempts == 1
         refs = git(site.repo / ".sdd" / "snapshots.git", "for-each-ref", "--format=%(refname)", "refs/attempts/T.1")
         assert "orphan-1" in refs and "a.py" in git(site.repo, "ls-tree", "--name-only", "main")
         assert site.spent()[:2] == site.model.counted

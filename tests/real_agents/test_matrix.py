@@ -38,7 +38,7 @@ def done(name: str, sandbox: str) -> Site:
 @pytest.mark.row("lands")
 def test_a_task_lands(kit: Kit, sandbox: str) -> None:
     site = done(kit.name, sandbox)
-    assert site.task.state is TaskState.CLOSED and site.task.starts == 1
+    assert site.task.state is TaskState.CLOSED and site.task.start.number == 1
     assert site.landed() == "right" and site.landed("b.txt") == "more"
     assert site.model.left == 0 and len(site.model.requests) == 3
     site.sound()
@@ -58,7 +58,7 @@ def test_each_tool_call_is_a_turn_with_its_snapshot(kit: Kit, sandbox: str) -> N
     traces = site.records("traces")
     assert any("Grüße! ✓" in each.get("text", "") for each in traces)
     assert any("right" in each.get("output", "") for each in traces if each["kind"] == "tool")
-    assert site.task.turns == 2
+    assert site.task.spent.turns == 2
 
 
 @pytest.mark.row("spend")
@@ -68,7 +68,7 @@ def test_the_spend_is_what_the_server_counted(kit: Kit, sandbox: str) -> None:
     into, out, usd = site.spent()
     assert (into, out) == (counted_in, counted_out) and (into, out) >= (3500, 75)
     assert usd == pytest.approx(kit.usd(into, out)) and usd > 0
-    assert site.task.tokens == into + out and site.task.usd == pytest.approx(usd)
+    assert site.task.spent.tokens == into + out and site.task.spent.usd == pytest.approx(usd)
 
 
 def _counted(site: Site) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def test_a_killed_orchestrator_is_replaced_and_the_agent_goes_on(kit: Kit, tmp_p
         long = " ".join(f"word {number}" for number in range(400))
         site.model.then(Step("First.", [kit.edit(file, "right\n")]), Step(long, hold=True, hold_after=2))
         site.finish_without_its_orchestrator()
-        assert site.task.state is TaskState.CLOSED and site.task.starts == 1
+        assert site.task.state is TaskState.CLOSED and site.task.start.number == 1
         assert len(site.model.requests) == 2 and site.landed() == "right"
         assert site.spent()[:2] == _counted(site)
         site.sound()
@@ -114,7 +114,7 @@ def test_a_killed_agent_is_resumed_by_its_conversation(kit: Kit, tmp_path: Path)
             assert now[: len(before)] == before, "the conversation was not continued"
             assert len(now) > len(before), "it was not told why it goes on"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
-        assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
+        assert site.task.state is TaskState.CLOSED and site.task.start.number == 2 and site.task.attempts == 1
         refs = git(site.repo / ".sdd" / "snapshots.git", "for-each-ref", "--format=%(refname)", "refs/attempts/T.1")
         assert "orphan-1" in refs and file.name in git(site.repo, "ls-tree", "--name-only", "main")
         assert site.spent()[:2] == _counted(site)
@@ -135,7 +135,7 @@ def test_half_done_work_of_a_killed_agent_is_put_back(kit: Kit, tmp_path: Path) 
         assert len(site.records("turns")) == 1
         site.kill_agent()
         site.finished(run)
-        assert site.task.state is TaskState.CLOSED and site.task.starts == 2 and site.task.attempts == 1
+        assert site.task.state is TaskState.CLOSED and site.task.start.number == 2 and site.task.attempts == 1
         found, store = "refs/attempts/T.1/orphan-1", site.layout.snapshots
         assert git(store, "show", f"{found}:half.txt") == "half", "what was found is not kept"
         assert git(store, "show", f"{found}:a.txt") == "wrong"

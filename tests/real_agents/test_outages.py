@@ -45,7 +45,7 @@ def begin(site: Site, kit: Kit, beside: Path, trouble: Step) -> None:
 def expect_it_went_on(site: Site, kit: Kit, beside: Path) -> None:
     task, last = site.task, site.model.requests[-1]
     assert task.state is TaskState.CLOSED and site.landed() == "right"
-    assert task.attempts == 1 and task.starts >= 2 and not site.state.outages
+    assert task.attempts == 1 and task.start.number >= 2 and not site.state.outages
     if kit.has_tools:
         assert beside.read_text() == "once\n", "it was done twice"
         assert last.has("marker-42") and last.has("First."), "the conversation is not the same"
@@ -71,7 +71,7 @@ def test_an_unreachable_model_is_waited_for(kit: Kit, tmp_path: Path, how: str) 
         (outage,) = site.state.outages.values()
         assert outage.agent == kit.name and outage.reason == Reason.UNREACHABLE
         assert f"{kit.name}" in site.holdfast("status") and "is unreachable since" in site.holdfast("status")
-        site.until(lambda: site.task.starts >= 2, "the next try")
+        site.until(lambda: site.task.start.number >= 2, "the next try")
         if how == "refused":
             site.model.come_back()
         else:
@@ -129,7 +129,7 @@ def test_a_usage_limit_is_waited_for_until_its_reset(kit: Kit, tmp_path: Path) -
         first, last = min(reset, asked[0] + HOURS_S), max(reset, asked[-1] + HOURS_S)
         assert first - 90 <= site.task.not_before <= last + 90, site.task
         assert time.strftime("%Y-%m-%d %H:", time.gmtime(site.task.not_before)) in site.holdfast("status")
-        assert site.task.starts == 1 and site.task.attempts == 1
+        assert site.task.start.number == 1 and site.task.attempts == 1
         clock.later(HOURS_S + 120)
         site.model.skip()
         site.finished(run)

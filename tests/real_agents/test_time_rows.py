@@ -19,7 +19,7 @@ def test_an_agent_suspended_for_longer_than_the_heartbeat_continues(kit: Kit, tm
         site.add(verify=GATE)
         site.model.then(Step("First.", [kit.shell("echo right > a.txt; echo x >> b.txt")]), Step("Done.", hold=True))
         suspended(site, clock)
-        assert site.task.state is TaskState.CLOSED and (site.task.starts, site.task.attempts) == (1, 1)
+        assert site.task.state is TaskState.CLOSED and (site.task.start.number, site.task.attempts) == (1, 1)
         assert len(site.model.requests) == 2 and site.landed("b.txt") == "x"
         site.sound()
 
@@ -50,6 +50,6 @@ def test_a_stopped_agent_continues_its_conversation_a_day_later(kit: Kit, tmp_pa
             assert talk(third)[: len(before)] == before, "the conversation was not continued"
         assert third.has("marker-42") and third.has("First."), "what was done before was not told"
         task = site.task
-        assert (task.state, task.starts, task.attempts, task.resumes) == (TaskState.CLOSED, 2, 1, 0)
+        assert (task.state, task.start.number, task.attempts, task.attempt.resumes) == (TaskState.CLOSED, 2, 1, 0)
         assert site.landed("b.txt") == "x" and site.landed("c.txt") == "second"
         site.sound()

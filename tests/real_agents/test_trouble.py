@@ -105,7 +105,7 @@ def test_a_budget_of_tokens_ends_the_agent(kit: Kit, tmp_path: Path) -> None:
         site.add()
         site.model.then(Step("Again.", [kit.shell("date >> a.txt")], usage=(200, 20), again=True))
         assert "used up" in site.run(code=20)
-        assert len(site.model.requests) <= 4 and site.task.tokens >= 500
+        assert len(site.model.requests) <= 4 and site.task.spent.tokens >= 500
 
 
 def test_claudes_hook_is_the_barrier_of_its_turns(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_server_that_stays_out_of_order_is_no_rate_limit(tmp_path: Path) -> No
         site.until(lambda: site.state.outages, "the pause")
         run.kill()
         run.wait()
-        assert site.task.state is TaskState.OPEN and site.task.starts == site.task.attempts == 1
+        assert site.task.state is TaskState.OPEN and site.task.start.number == site.task.attempts == 1
         assert "out of order" in site.task.cause and "is unreachable" in site.task.cause
 
 

@@ -29,7 +29,7 @@ def ledger(tmp_path: Path) -> Iterator[FileLedger]:
 
 def claim(ledger: FileLedger) -> int:
     ledger.claim("scripted", "t", lease_s=60)
-    return ledger.state.tasks["t"].claims
+    return ledger.state.tasks["t"].claim.number
 
 
 def test_a_token_of_an_earlier_claim_is_worth_nothing_though_the_attempt_is_the_same(ledger: FileLedger) -> None:
@@ -43,7 +43,7 @@ def test_a_token_of_an_earlier_claim_is_worth_nothing_though_the_attempt_is_the_
     assert tokens.principal(first) is None and not stands()
 
     second = tokens.of_agent("t.1", claim(ledger))
-    assert ledger.state.tasks["t"].attempt == "t.1", "the same attempt goes on"
+    assert ledger.state.tasks["t"].attempt.id == "t.1", "the same attempt goes on"
     assert tokens.principal(second) == AGENT
     assert tokens.principal(first) is None, "the old token is locked out"
     assert not stands() and tokens.standing(AGENT)()

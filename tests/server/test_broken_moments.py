@@ -130,7 +130,7 @@ def test_a_lost_workers_task_goes_to_the_agent_of_the_rules(tmp_path: Path) -> N
         late = server.operator.ask("POST", "/tasks/t/heartbeat", {"claim": held["claim"]})
         assert (late.status, late.code) == (409, "claim_lost")
     found = state(repo).tasks["t"]
-    assert found.continues and found.attempt == held["attempt"]
+    assert found.continues and found.attempt.id == held["attempt"]
     assert choose(Definition("t", goal="x"), Config(), found).agent == Config().agent
 
 

@@ -243,5 +243,5 @@ def test_an_agent_gets_no_further_by_a_subtask_and_is_not_ended_by_a_refusal(tmp
         assert server.operator.get("/tasks")["total"] == 2
         (repo / "go").touch()
         wait_for(lambda: state(repo).tasks["b"].state is TaskState.CLOSED, "both tasks closed")
-        assert (state(repo).tasks["a"].attempts, state(repo).tasks["a"].starts) == (1, 1)
+        assert (state(repo).tasks["a"].attempts, state(repo).tasks["a"].start.number) == (1, 1)
     sound(repo)

@@ -221,7 +221,7 @@ def test_a_stop_answers_what_was_asked_and_leaves_agents_at_work(tmp_path: Path)
     assert not layout(repo).server.exists()
     (repo / "go").touch()
     holdfast(repo, "run")
-    assert state(repo).tasks["a"].state is TaskState.CLOSED and state(repo).tasks["a"].starts == 1
+    assert state(repo).tasks["a"].state is TaskState.CLOSED and state(repo).tasks["a"].start.number == 1
     sound(repo)
 
 

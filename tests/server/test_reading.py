@@ -50,7 +50,7 @@ def _has_come_about(repo: Path) -> bool:
     tasks = state(repo).tasks
     wanted = {"good": "CLOSED", "bad": "FAILED", "gated": "FAILED", "long": "IN_PROGRESS"}
     is_so = all(name in tasks and str(tasks[name].state) == wanted[name] for name in wanted)
-    return is_so and not any(tasks[name].again for name in wanted) and tasks["long"].turn == 1
+    return is_so and not any(tasks[name].again for name in wanted) and tasks["long"].attempt.turn == 1
 
 
 def journal(server: Server, task: str = "") -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ def test_the_status_is_that_of_the_journal(server: Server) -> None:
     known = state(server.repo)
     assert found["states"] == {"CLOSED": 1, "FAILED": 2, "IN_PROGRESS": 1, "OPEN": 2}
     assert (found["agents"], found["remote"], found["works"], found["stopping"]) == (1, 0, True, "")
-    assert found["usd_run"] == found["usd_today"] == pytest.approx(sum(task.usd for task in known.tasks.values()))
+    assert found["usd_run"] == found["usd_today"] == pytest.approx(sum(task.spent.usd for task in known.tasks.values()))
     assert (found["branch"], found["repo"], found["url"]) == ("main", str(server.repo), server.address.url)
     assert found["problems"] == []
 
@@ -332,7 +332,7 @@ def test_blobs_are_put_once_and_given_back_as_they_are(server: Server) -> None:
 
 
 def test_costs_add_up_however_they_are_asked_for(server: Server) -> None:
-    total = sum(task.usd for task in state(server.repo).tasks.values())
+    total = sum(task.spent.usd for task in state(server.repo).tasks.values())
     for by, keys in (("task", {"good", "bad", "gated", "long"}), ("agent", {"scripted"}), ("model", {"unknown"})):
         found = server.reader.get(f"/costs?by={by}")
         assert {row["key"] for row in found["rows"]} == keys

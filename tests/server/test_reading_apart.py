@@ -36,15 +36,15 @@ def test_a_run_that_was_killed_is_marked_and_costs_are_the_same_after_it(repo: P
 def test_an_agent_is_stopped_and_its_output_has_an_end(repo: Path) -> None:
     hanging(repo, "a")  # it is cancelled in the end
     with served(repo, "run", "--stay", "--plain") as server:
-        wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].turn == 1, "its first turn")
-        (starts,) = {state(repo).tasks["a"].starts}
+        wait_for(lambda: "a" in state(repo).tasks and state(repo).tasks["a"].attempt.turn == 1, "its first turn")
+        (starts,) = {state(repo).tasks["a"].start.number}
         answer = server.operator.post("/agents/a.1/stop")
         assert answer["task"]["id"] == "a" and "asked to end" in answer["note"]
         wait_for(lambda: state(repo).tasks["a"].state is TaskState.OPEN, "that it was given back")
         task = server.reader.get("/tasks/a")["task"]
-        assert task["parked"] == "a person has stopped its agent" and state(repo).tasks["a"].starts == starts
+        assert task["parked"] == "a person has stopped its agent" and state(repo).tasks["a"].start.number == starts
         server.operator.post("/tasks/a/resolve", {"decision": "retry"})
-        wait_for(lambda: state(repo).tasks["a"].starts > starts, "that it goes on")
+        wait_for(lambda: state(repo).tasks["a"].start.number > starts, "that it goes on")
         frames = server.reader.frames("/agents/a.1/output?follow=true&after=0")
         assert next(frames)["event"] == "output"
         server.operator.post("/tasks/a/cancel")

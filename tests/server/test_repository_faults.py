@@ -17,7 +17,7 @@ from kit.waiting import wait_for
 def test_a_lost_landing_is_told_while_it_is_lost(repo: Path) -> None:
     add(repo, "t", "write t.txt x")
     holdfast(repo, "run")
-    landed = state(repo).tasks["t"].landed
+    landed = state(repo).tasks["t"].landing.commit
     with served(repo) as server:
         ask = server.reader
         assert ask.get("/status")["lost"] == [] and "lost" not in ask.get("/tasks/t")["task"]
@@ -64,4 +64,4 @@ def test_a_fault_of_the_machine_is_reported_with_what_tries_it_again(
         assert any("held up by a fault of the machine: " in why and "SIGKILL" in why for why in told["waits"])
     (tmp_path / "mended").touch()
     holdfast(repo, "run")
-    assert state(repo).tasks["t"].landed and state(repo).tasks["t"].attempts == 1
+    assert state(repo).tasks["t"].landing.commit and state(repo).tasks["t"].attempts == 1

@@ -18,7 +18,7 @@ def lands_and_is_lost(repo: Path, name: str = "t") -> str:
     """A landing that somebody then rewrote so that nothing is left to recognise it by."""
     add(repo, name, f"write {name}.txt x")
     holdfast(repo, "run")
-    commit = state(repo).tasks[name].landed
+    commit = state(repo).tasks[name].landing.commit
     git(repo, "reset", "-q", "--hard", "HEAD~1")
     (repo / f"{name}.txt").write_text("y\n")
     (repo / "more.txt").write_text("y\n")

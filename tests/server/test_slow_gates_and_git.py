@@ -52,8 +52,8 @@ def test_gates_of_what_is_promoted_hold_nobody_up(server: Server, tmp_path: Path
 def test_the_command_has_the_same_answer(server: Server, tmp_path: Path) -> None:
     (tmp_path / "may-pass").touch()
     holdfast(server.repo, "promote", "a")
-    assert landed(server.repo) == ["a"] and state(server.repo).tasks["a"].landed
-    lost = state(server.repo).tasks["a"].landed
+    assert landed(server.repo) == ["a"] and state(server.repo).tasks["a"].landing.commit
+    lost = state(server.repo).tasks["a"].landing.commit
     git(server.repo, "update-ref", "refs/heads/main", f"{lost}~1")
     git(server.repo, "reset", "--hard", "-q")
     assert "landed again" in server.operator.post("/tasks/a/promote")["note"]

@@ -38,7 +38,7 @@ def task(server: Server) -> Task:
 
 def stop(server: Server) -> Task:
     """Its agent has made two turns, and is stopped in the third."""
-    wait_for(lambda: "a" in state(server.repo).tasks and task(server).turn == 2, "its second turn")
+    wait_for(lambda: "a" in state(server.repo).tasks and task(server).attempt.turn == 2, "its second turn")
     assert "holdfast resume a" in server.operator.post("/agents/a.1/stop")["note"]
     wait_for(lambda: task(server).state is TaskState.OPEN, "that it was given back")
     return task(server)
@@ -60,11 +60,11 @@ def test_a_stopped_task_is_put_back_and_continues_on_resume(server: Server) -> N
     shown = server.reader.get("/tasks/a")["task"]
     assert shown["parked"] == "a person has stopped its agent"
     assert "holdfast resume a" in holdfast(server.repo, "status")
-    assert task(server).claims == before.claims, "it stays stopped until somebody says so"
+    assert task(server).claim.number == before.claim.number, "it stays stopped until somebody says so"
     assert "goes on with a.1" in holdfast(server.repo, "resume", "a")
     expect_landed(server)
     after = task(server)
-    assert (after.attempt, after.starts, after.parked) == ("a.1", before.starts + 1, "")
+    assert (after.attempt.id, after.start.number, after.parked) == ("a.1", before.start.number + 1, "")
     (flag,) = (each for each in journal(server.repo, "task_flagged") if not each.inputs["parked"])
     assert flag.inputs["decided"]["kind"] == "resume"
 
@@ -72,11 +72,11 @@ def test_a_stopped_task_is_put_back_and_continues_on_resume(server: Server) -> N
 def test_a_stopped_task_is_forked_and_continues_on_resume(server: Server) -> None:
     before = stop(server)
     assert "holdfast resume a" in holdfast(server.repo, "fork", "a", "--turn", "1")
-    assert task(server).parked and task(server).claims == before.claims
+    assert task(server).parked and task(server).claim.number == before.claim.number
     answer = server.operator.post("/tasks/a/resume")
     assert answer["note"] == "the run goes on with it" and not answer["task"].get("parked")
     expect_landed(server)
-    assert task(server).attempt == "a.2"
+    assert task(server).attempt.id == "a.2"
     spans = Spans(layout(server.repo), "")
     found = [span for run, entry in Chain(layout(server.repo).wal).entries() for span in spans.spans_of(run, entry)]
     tops = [span for span in found if span.parent == 0]

@@ -109,7 +109,7 @@ def test_check_reads_what_landings_and_snapshots_name(repo: Path) -> None:
     add(repo, "b", "write b.txt y")
     holdfast(repo, "run", code=20)
     sound(repo)
-    landing = git(repo, "rev-parse", f"{state(repo).tasks['b'].landed}:b.txt")
+    landing = git(repo, "rev-parse", f"{state(repo).tasks['b'].landing.commit}:b.txt")
     snapshot = git(layout(repo).snapshots, "rev-parse", f"{state(repo).tasks['a'].candidate}:a.txt")
     assert landing != snapshot and empty(repo, landing) and empty(layout(repo).snapshots, snapshot)
     told = holdfast(repo, "check", code=4)
@@ -143,7 +143,7 @@ def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) ->
     paused(repo).touch()
     (layout(repo).worktree("a") / "aside").symlink_to("/dev/zero")
     store, task = layout(repo).snapshots, state(repo).tasks["a"]
-    blobs = [git(store, "rev-parse", f"{task.tree}:{name}") for name in ("two.txt", "half.txt")]
+    blobs = [git(store, "rev-parse", f"{task.attempt.tree}:{name}") for name in ("two.txt", "half.txt")]
     assert empty(store, *blobs) == 2
     (layout(repo).worktree("a") / "half.txt").write_text("changed since\n")
     another_boot(repo)
@@ -167,7 +167,7 @@ def test_an_agents_own_commit_that_the_power_cut_took_costs_no_attempt(repo: Pat
     own = f"echo y > more.txt && git add -A && git commit -qm own && touch {committed}"
     add(repo, "a", f"write own.txt x\nrun {own}; {shell_wait(go)}\nsay done")
     first = begin(repo)
-    wait_for(lambda: committed.exists() and state(repo).tasks["a"].turn == 1, "the agent's own commit")
+    wait_for(lambda: committed.exists() and state(repo).tasks["a"].attempt.turn == 1, "the agent's own commit")
     files = layout(repo).attempt_files("a.1")
     runner, running = read_start(files, 1), read_process(files)
     assert runner is not None and running is not None

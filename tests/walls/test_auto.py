@@ -91,7 +91,7 @@ def test_a_sandbox_asked_for_by_name_is_a_condition_of_every_start(tmp_path: Pat
     repo = make_repo(tmp_path / "repo")
     add(repo, "a", "write a.txt x")
     told = holdfast(repo, "run", env={**without_bwrap(tmp_path, REFUSED), "HOLDFAST_SANDBOX": "bwrap"}, code=20)
-    assert "There can be no sandbox" in told and state(repo).tasks["a"].starts == 0
+    assert "There can be no sandbox" in told and state(repo).tasks["a"].start.number == 0
 
 
 def test_a_machine_that_is_out_of_namespaces_for_now_is_no_reason_to_do_without(

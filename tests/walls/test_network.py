@@ -51,4 +51,4 @@ def test_nothing_starts_where_the_network_is_to_be_shut_and_there_is_no_sandbox(
     settings(repo, sandbox_network="none")
     add(repo, "a", "write a.txt x")
     told = holdfast(repo, "run", code=20)
-    assert "`sandbox_network: none` needs a sandbox" in told and state(repo).tasks["a"].starts == 0
+    assert "`sandbox_network: none` needs a sandbox" in told and state(repo).tasks["a"].start.number == 0

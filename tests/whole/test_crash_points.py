@@ -177,7 +177,9 @@ class PausedCase(Case):
         hold = folder / "hold"
         hold.touch()
         run = begin(self.repo, "--max-agents", "1")
-        wait_for(lambda: PAUSED in state(self.repo).tasks and state(self.repo).tasks[PAUSED].turns >= 2, "two turns")
+        wait_for(
+            lambda: PAUSED in state(self.repo).tasks and state(self.repo).tasks[PAUSED].spent.turns >= 2, "two turns"
+        )
         holdfast(self.repo, "stop", "--agents")
         end_of(run)
         assert self.is_paused(), "the fault did not fire: nothing is paused"

@@ -267,7 +267,7 @@ def runners(repo: Path) -> list[int]:
 
 
 def agents(repo: Path) -> list[int]:
-    files = [layout(repo).attempt_files(task.attempt) for task in state(repo).tasks.values() if task.attempt]
+    files = [layout(repo).attempt_files(task.attempt.id) for task in state(repo).tasks.values() if task.attempt.id]
     found = [process.agent for each in files if (process := read_process(each)) is not None]
     return [agent.pid for agent in found if ticks(agent.pid) == agent.start_ticks]
 

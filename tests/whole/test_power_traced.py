@@ -153,9 +153,9 @@ def expect_kept(traced: Traced, repo: Path, moment: Moment, variant: Variant) ->
     assert code == 0, (where, told)
     found = state(repo).tasks.get("t")
     if "t.1 is at work" in moment.acknowledged:
-        assert found is not None and found.attempt == "t.1", where
+        assert found is not None and found.attempt.id == "t.1", where
     if "t.1 is done after 2 turns" in moment.acknowledged:
-        assert found is not None and found.turns == 2, where
+        assert found is not None and found.spent.turns == 2, where
     if "1 closed" in moment.acknowledged:
         assert found is not None and found.state is TaskState.CLOSED and landed(repo) == ["t"], where
     said = holdfast(repo, "run", code=None)

@@ -161,8 +161,9 @@ def view(state: State) -> dict[str, Any]:
     """The same of what Holdfast says."""
     return {
         name: (
-            str(task.state), task.definition, task.worked_on, task.attempts, task.resumes, task.claims, task.attempt,
-            task.agent, task.state == "OPEN" and task.continues, task.approved,
+            str(task.state), task.definition, task.attempt.worked_on, task.attempts, task.attempt.resumes,
+            task.claim.number, task.attempt.id, task.claim.agent,
+            task.state == "OPEN" and task.continues, task.approved,
         )
         for name, task in state.tasks.items()
     }  # fmt: skip

@@ -210,7 +210,7 @@ def block_of(task: Task) -> dict[str, Any] | None:
     """The block with a task's state that its file carries, for people who read the folder."""
     match FOLDER_OF[task.state]:
         case "claimed":
-            return _readable({"agent": task.agent, "attempt": task.attempt, "since": task.changed_at})
+            return _readable({"agent": task.claim.agent, "attempt": task.attempt.id, "since": task.changed_at})
         case "closed":
             return _readable({"state": str(task.state), "at": task.changed_at, **task.outcome})
         case "failed":

@@ -25,7 +25,7 @@ from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
 from holdfast.git.lock_files import stale_locks
 from holdfast.identity import boot_id, is_stopped
-from holdfast.landing.branch import lost_landings
+from holdfast.landing.lost_landings import lost_landings
 from holdfast.landing.refresh import left_words
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import cgroups, resources
@@ -163,12 +163,12 @@ def lock_part(layout: Layout) -> Part:
 def attempts_part(layout: Layout, tasks: Collection[Task]) -> Part:
     """Agents that live without a run, and claims whose agent is gone."""
     is_run = live_owner(layout.lock) is not None
-    current = {task.attempt: task for task in tasks if task.state in AT_WORK}
+    current = {task.attempt.id: task for task in tasks if task.state in AT_WORK}
     findings, living = [], 0
     for attempt in sorted(_folders(layout.attempts) | current.keys()):
         files, task = layout.attempt_files(attempt), current.get(attempt)
-        start = task.starts if task else attempt_folder.last_start(files)
-        seen = attempt_folder.liveness(files, start, task.intent if task else "")
+        start = task.start.number if task else attempt_folder.last_start(files)
+        seen = attempt_folder.liveness(files, start, task.start.intent if task else "")
         living += seen is Liveness.ALIVE
         if task is None and seen in (Liveness.ALIVE, Liveness.HEADLESS):
             findings.append(Finding(f"{attempt} is alive, though no task is in it any more", _ending(files, start)))
@@ -193,10 +193,10 @@ def decisions_part(state: State, steps: Mapping[str, str], open_intents: int, is
     """`steps`: what to type, by task."""
     parked = [task for task in state.tasks.values() if task.parked]
     findings = [Finding(f"{task.id} waits for you: {task.parked}", steps[task.id]) for task in parked]
-    waiting = [task for task in state.tasks.values() if task.landing_waits]
+    waiting = [task for task in state.tasks.values() if task.landing.waits]
     findings += [
         Finding(
-            f"the landing of {task.id} waits: you have changed {', '.join(task.landing_waits[:5])} in your checkout",
+            f"the landing of {task.id} waits: you have changed {', '.join(task.landing.waits[:5])} in your checkout",
             f"git commit, or holdfast promote {task.id} --branch NAME, or holdfast cancel {task.id}",
         )
         for task in waiting
@@ -209,11 +209,11 @@ def decisions_part(state: State, steps: Mapping[str, str], open_intents: int, is
 
 def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     """Reads the tree with which each unfinished task continues to its end; `check` reads every turn's."""
-    live = {task.tree or task.candidate: task for task in tasks if task.state not in OVER}
+    live = {task.attempt.tree or task.candidate: task for task in tasks if task.state not in OVER}
     live.pop("", None)
     store = Store.of(layout.snapshots, repo)
     lost = store.incomplete(live.keys(), is_older=True)
-    bases = objects.present(store.seen, {task.base for task in live.values() if task.base})
+    bases = objects.present(store.seen, {task.attempt.base for task in live.values() if task.attempt.base})
     whole = sorted(live.keys() - lost.keys())
     damaged = objects.unreadable(store.seen, whole, bases)
     findings = [
@@ -234,7 +234,7 @@ def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
 def landings_part(repo: Path, state: State, snapshots: Path | None = None) -> Part:
     lost = lost_landings(repo, state.tasks.values(), snapshots)
     findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost.values()]
-    landed = sum(bool(task.landed) for task in state.tasks.values())
+    landed = sum(bool(task.landing.commit) for task in state.tasks.values())
     return Part("landings", f"{landed} landed, {len(lost)} lost", findings)
 
 

@@ -26,7 +26,7 @@ from holdfast.checks.expectations import blob_named_by
 from holdfast.config.settings import Config
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.landing.branch import lost_landings
+from holdfast.landing.lost_landings import lost_landings
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.storage.files import disk
@@ -75,7 +75,8 @@ class Collector:
         yield from self._unnamed_blobs()
 
     def _closed(self) -> Iterator[Task]:
-        return (task for task in self._tasks if task.state is TaskState.CLOSED and task.landed and task.candidate)
+        closed = (task for task in self._tasks if task.state is TaskState.CLOSED)
+        return (task for task in closed if task.landing.commit and task.candidate)
 
     def _worktrees(self) -> Iterator[Garbage]:
         for task in self._closed():
@@ -101,7 +102,7 @@ class Collector:
                 found.setdefault(attempt, {})[ref] = commit
         # What unfinished tasks begin with or have made: it may come from another task's attempt.
         open_tasks = [task for task in self._tasks if task.state not in OVER]
-        needed = {commit for task in open_tasks for commit in (task.base, task.candidate, task.verified)}
+        needed = {each for task in open_tasks for each in (task.attempt.base, task.candidate, task.landing.verified)}
         return {
             attempt: refs
             for attempt, refs in found.items()
@@ -159,12 +160,13 @@ class Collector:
 
     def _kept(self, task: Task) -> str:
         """Saves a cancelled task's worktree as a snapshot; returns a commit of the same tree."""
-        taken = self._trees.snapshots(task.id, task.base).take(task.attempt, CANCELLED, large="leave_out").commit
+        attempt = task.attempt
+        taken = self._trees.snapshots(task.id, attempt.base).take(attempt.id, CANCELLED, large="leave_out").commit
         who = merges.GitAuthor("holdfast", "holdfast@localhost")
         # A worktree with a nested repository, or a file that is too large, is not the same tree, and so it is kept.
         store, exclude = self._trees.store, self._trees.exclude
-        made = merges.candidate(store, task.base, taken, "cancelled", who, exclude=exclude, leaves_nested=True)
-        return made or task.base
+        made = merges.candidate(store, attempt.base, taken, "cancelled", who, exclude=exclude, leaves_nested=True)
+        return made or attempt.base
 
     # -- removing -----------------------------------------------------------------------------------------------------
 
@@ -193,11 +195,11 @@ class Collector:
 
 def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:
     """Whether the worktree of a cancelled task exists whole, and no process works in it."""
-    if task.state is not TaskState.CANCELLED or not task.attempt or not task.base:
+    if task.state is not TaskState.CANCELLED or not task.attempt.id or not task.attempt.base:
         return False
     if not trees.path(task.id).is_dir() or not trees.is_made(task.id):
         return False
-    seen = attempt_folder.liveness(layout.attempt_files(task.attempt), task.starts, task.intent)
+    seen = attempt_folder.liveness(layout.attempt_files(task.attempt.id), task.start.number, task.start.intent)
     return seen not in (attempt_folder.Liveness.ALIVE, attempt_folder.Liveness.HEADLESS)
 
 

@@ -95,9 +95,9 @@ def _rebuild(layout: Layout, backlog: BacklogFolder, reading: Reading) -> Repair
     mended = [drift for drift in drifts if drift not in [each for each, _ in left]]
     moved = [drift.task for drift in mended if drift.kind != "missing"]
     put_back = [drift.task for drift in mended if drift.kind == "missing"]
-    for task in (task for task in reading.state.tasks.values() if task.starts):
+    for task in (task for task in reading.state.tasks.values() if task.start.number):
         # state.json of the attempt that the task is in, or was in last.
-        attempt = layout.attempt_files(task.attempt)
+        attempt = layout.attempt_files(task.attempt.id)
         if turn_follower.project(attempt, turn_follower.as_file(task)):
             rebuilt.append(str(attempt.state))
     return Repaired(quarantined, rebuilt, moved, put_back, [words for _, words in left])

@@ -125,11 +125,12 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
             continue
         if known is None or int(number) > known.attempts:
             start = 1
-        elif known.attempt == name and known.state not in OVER:
+        elif known.attempt.id == name and known.state not in OVER:
             # The last start, if its file names another intent; else the next one.
-            found = attempt_folder.read_start(layout.attempt_files(name), known.starts) if known.intent else None
-            is_another = found is not None and not attempt_folder.is_of(found, known.intent)
-            start = known.starts if is_another else known.starts + 1
+            last = known.start
+            found = attempt_folder.read_start(layout.attempt_files(name), last.number) if last.intent else None
+            is_another = found is not None and not attempt_folder.is_of(found, last.intent)
+            start = last.number if is_another else last.number + 1
         else:
             continue
         if layout.attempt_files(name).start(start).exists():

@@ -20,8 +20,8 @@ from holdfast.engine.turn_follower import as_file, is_final
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
-from holdfast.landing.branch import branch_of, lost_landings, reaches
-from holdfast.landing.lost_landings import recognised, undone
+from holdfast.landing.branch import branch_of, reaches
+from holdfast.landing.lost_landings import lost_landings, recognised, undone
 from holdfast.landing.refresh import expect_not_reverted, left_words
 from holdfast.layout import Attempt, Layout
 from holdfast.snapshots.snapshots import ROOT, reference
@@ -52,8 +52,8 @@ def attempts(state: State, recorded: Recorded, layout: Layout) -> Draft:
             continue
         _turns(draft, files, name, known)
         _exit(draft, files, known)
-        _verdict(draft, files, known, is_last=task.attempt == name)
-        if task.attempt == name and (not files.state.exists() or files.state.read_bytes() != as_file(task)):
+        _verdict(draft, files, known, is_last=task.attempt.id == name)
+        if task.attempt.id == name and (not files.state.exists() or files.state.read_bytes() != as_file(task)):
             problem = f"{files.state} is not what the journal says of {name}"
             if is_final(task):
                 draft.passing.append(f"{problem}; {REPAIR}")
@@ -159,7 +159,7 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool 
             back = f"`git --git-dir {store.path} update-ref {ref} {commit}` puts it back"
             draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")
     if readable := sorted({commit for _, commit in live} - lost.keys()):
-        bases = objects.present(store.seen, {task.base for task in state.tasks.values() if task.base})
+        bases = objects.present(store.seen, {task.attempt.base for task in state.tasks.values() if task.attempt.base})
         _damaged(draft, store.seen, readable, bases, "a snapshot", is_due=is_due)
     if over:
         draft.notes.append(f"{plural(over, 'snapshot')} of tasks that are over: no ref is left, as after `holdfast gc`")
@@ -170,10 +170,11 @@ def _results(state: State) -> dict[str, str]:
     """The commits beside its turns that a task continues with: its last tree, or what is to land."""
     found: dict[str, str] = {}
     for task in state.tasks.values():
-        if task.state in (TaskState.DONE, TaskState.PENDING_APPROVAL) and not task.landed:
-            found |= {each: f"the result of {task.attempt}" for each in (task.candidate, task.verified) if each}
-        elif task.continues and task.tree:
-            found[task.tree] = f"the last tree of {task.attempt}"
+        if task.state in (TaskState.DONE, TaskState.PENDING_APPROVAL) and not task.landing.commit:
+            result = (task.candidate, task.landing.verified)
+            found |= {each: f"the result of {task.attempt.id}" for each in result if each}
+        elif task.continues and task.attempt.tree:
+            found[task.attempt.tree] = f"the last tree of {task.attempt.id}"
     return found
 
 
@@ -182,7 +183,7 @@ def _lost(draft: Draft, state: State, repo: Path, lost: dict[str, str]) -> None:
     for name, sentence in lost.items():
         task = state.tasks[name]
         commit, how = recognised(repo, task)
-        this = f"the landing {task.landed[:12]} of {name}"
+        this = f"the landing {task.landing.commit[:12]} of {name}"
         if commit:
             draft.pending.append(f"{this} was rewritten as {commit[:12]} ({how}); {RUN}")
         elif name in to_land_again:
@@ -193,14 +194,14 @@ def _lost(draft: Draft, state: State, repo: Path, lost: dict[str, str]) -> None:
 
 def landings(state: State, repo: Path, layout: Layout) -> Draft:
     """Everything that has landed must still be on its branch."""
-    landed = [task for task in state.tasks.values() if task.landed]
+    landed = [task for task in state.tasks.values() if task.landing.commit]
     draft = Draft("landings", landings=len(landed), branches=len({branch_of(task) for task in landed}))
     _lost(draft, state, repo, lost_landings(repo, landed, layout.snapshots))
     draft.findings += _reverted(state, repo)
     draft.pending += [f"{left_words(lock)}: `holdfast run`" for lock in lock_files.left_on_indexes(repo)]
     if landed:
         repository = git.discover(repo)
-        commits = sorted(objects.present(repository, {task.landed for task in landed}))
+        commits = sorted(objects.present(repository, {task.landing.commit for task in landed}))
         _damaged(draft, repository, commits, _parents(repository, commits), "a landing")
     return draft
 
@@ -209,11 +210,12 @@ def _reverted(state: State, repo: Path) -> list[str]:
     """Landings whose checkouts have not been refreshed yet, according to the journal, and that were reverted."""
     found: list[str] = []
     for task in state.tasks.values():
-        if task.state is TaskState.DONE and task.verified and "refresh" not in task.happened:
-            branch = task.landed_on or "HEAD"
+        landing = task.landing
+        if task.state is TaskState.DONE and landing.verified and "refresh" not in task.happened:
+            branch = landing.branch or "HEAD"
             try:
-                if reaches(repo, branch, task.verified):
-                    expect_not_reverted(git.discover(repo), task.id, branch, task.verified_on, task.verified)
+                if reaches(repo, branch, landing.verified):
+                    expect_not_reverted(git.discover(repo), task.id, branch, landing.verified_on, landing.verified)
             except LandingReverted as error:
                 found.append(str(error))
     return found

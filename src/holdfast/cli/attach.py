@@ -87,7 +87,7 @@ def _find(app: App, name: str) -> tuple[str, str]:
     """The task and the attempt that are meant."""
     tasks = app.look().state.tasks
     if name in tasks:
-        attempt = tasks[name].attempt
+        attempt = tasks[name].attempt.id
         if not attempt:
             raise NeverAttempted(task=name, state=tasks[name].state)
         return name, attempt
@@ -176,11 +176,11 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
 def _over(app: App, name: str, attempt: str) -> str | None:
     """The reason why no more output comes; None while some may. Asked before the last read: so nothing is missed."""
     task: Task = app.look().state.tasks[name]
-    if task.attempt != attempt:
-        return f"{attempt} is over; the task goes on with {task.attempt}: `holdfast attach {name}`"
+    if task.attempt.id != attempt:
+        return f"{attempt} is over; the task goes on with {task.attempt.id}: `holdfast attach {name}`"
     files = app.layout.attempt_files(attempt)
-    start = max(task.starts, attempt_folder.last_start(files))
-    intent = task.intent if start == task.starts else ""
+    start = max(task.start.number, attempt_folder.last_start(files))
+    intent = task.start.intent if start == task.start.number else ""
     seen = attempt_folder.liveness(files, start, intent)
     if seen in (Liveness.ALIVE, Liveness.HEADLESS):
         return None

@@ -97,7 +97,7 @@ def target(app: App) -> str:
 
 def _last_commit(app: App, repository: Repository, branch: str) -> str:
     """The last known commit of a branch that is gone; empty for one that never had any."""
-    from holdfast.landing.branch import newest_landing
+    from holdfast.landing.lost_landings import newest_landing
 
     landing = newest_landing(app.repo, branch, app.look().state.tasks.values()) if app.layout.root.exists() else ""
     log = repository.git_dir / "logs" / "HEAD"
@@ -159,7 +159,7 @@ def wanted_agents(config: Config, overview: Overview) -> dict[str, Definition]:
 
 
 def missing_agent(known: Mapping[str, Agent], name: str, made: Definition | None = None) -> str:
-    """Why the agent cannot work here, as a sentence with the way out; empty when it can."""
+    """A sentence that says why the agent cannot work here, with what to type; empty when it can."""
     agent = known.get(name)
     if agent is None:
         return f"There is no agent called {name}; known are {', '.join(sorted(known))}."

@@ -321,5 +321,5 @@ def _stop_agents(app: App, wait_s: float) -> list[str]:
         finally:
             timer.cancel()
         if loop.at_work:
-            raise AgentsNotStopped(attempts=", ".join(task.attempt for task in loop.at_work), seconds=wait_s)
+            raise AgentsNotStopped(attempts=", ".join(task.attempt.id for task in loop.at_work), seconds=wait_s)
     return [*told, "The agents have ended; `holdfast run` continues them."]

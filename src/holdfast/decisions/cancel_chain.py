@@ -38,7 +38,7 @@ def cancel_with(decision: DecisionContext, task: Task, reason: Reason, cause: st
     event = cancel_event(task.state)
     assert event is not None, f"{task.id} is {task.state}"
     outcome = {"detail": words_for(reason, cause)}
-    inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, "outcome": outcome}
+    inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt.id, "outcome": outcome}
     decision.append([Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="chain")])
     point("chain.cancelled")
 

@@ -125,7 +125,7 @@ class DecisionContext:
 
     def definition(self, task: Task) -> Definition:
         """As it was when the last attempt began."""
-        digest = task.worked_on or task.definition
+        digest = task.attempt.worked_on or task.definition
         made = parse(self.blobs.get(digest), task.id)
         if isinstance(made, Definition):
             return made

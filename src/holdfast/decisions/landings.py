@@ -1,4 +1,4 @@
-"""What a person can decide about a landing: send back what waits, land it as a branch, settle one that was rewritten.
+"""A person's decisions about landings: send back what waits, land it as a branch, settle one that was rewritten.
 
 A landing waits while its paths are changed in a checkout. It is journalled as `landing_waits`, and ends when the paths
 are free, when the task is cancelled, when it is sent back to its agent (`retry --reason`), or when the verified commit
@@ -59,8 +59,8 @@ def _opening(decision: DecisionContext, task: Task, reason: str, number: int) ->
         raise refused(task, "sent back", f"say why: `holdfast retry {task.id} --reason …`.", "it is done")
     expect_decided(task, "sent back")
     expect_at_rest(decision, task, "sent back")
-    outcome = {"kind": "rejected", "detail": reason, "attempt": task.attempt}
-    facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
+    outcome = {"kind": "rejected", "detail": reason, "attempt": task.attempt.id}
+    facts = {"attempt": task.attempt.id, "outcome": outcome, "feedback": feedback}
     failed = decision.moved(task, TaskEvent.VERIFICATION_REJECTED, Reason.REJECTED, number + 1, facts)
     return [failed, decision.record("task_opened", number, {**opened, "outcome": outcome})]
 
@@ -71,8 +71,9 @@ def _opening(decision: DecisionContext, task: Task, reason: str, number: int) ->
 def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Callable[..., Answer]) -> Answer:
     """Lands what the task's attempt made as a new branch, judged like any landing."""
     branch = f"refs/heads/{name.removeprefix('refs/heads/')}"
-    if task.state is TaskState.CLOSED and task.landed_on == branch:
-        return decision.answer(task, note=f"{task.landed[:12]} is on {name} already", landed=task.landed)
+    if task.state is TaskState.CLOSED and task.landing.branch == branch:
+        landed = task.landing.commit
+        return decision.answer(task, note=f"{landed[:12]} is on {name} already", landed=landed)
     expect_decided(task, "landed on a branch")
     if task.state is not TaskState.DONE:
         raise refused(task, "landed on a branch", "only what is done and has not landed can be.")
@@ -88,7 +89,7 @@ def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Call
     def work(decision: DecisionContext, task: Task) -> Answer:
         if (verdict := land_on(decision.context, task, branch)) is not None:
             raise refused(task, "landed on a branch", "the run goes on with it.", verdict.detail)
-        return decision.answer(task, note=f"landed on {name} as {task.landed[:12]}", landed=task.landed)
+        return decision.answer(task, note=f"landed on {name} as {task.landing.commit[:12]}", landed=task.landing.commit)
 
     return apart(decision, task, work)
 
@@ -97,7 +98,7 @@ def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Call
 
 
 class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person says of a lost landing: it is there as `commit` or, without one, it was dropped on purpose."""
+    """A person's answer about a lost landing: it is there as `commit` or, without one, it was dropped on purpose."""
 
     task: str
     commit: str = ""
@@ -106,25 +107,27 @@ class Settlement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def settle(decision: DecisionContext, asked: Settlement) -> Answer:
     task, commit = decision.task(asked.task), asked.commit
     if not decision.has_done("landing_settled", 0):
-        if not task.landed:
+        if not task.landing.commit:
             raise refused(task, "settled", "there is nothing to settle.", "this journal knows no landing of it")
         branch, found = branch_of(task), ""
-        if reaches(decision.repo, branch, task.landed):
-            raise refused(task, "settled", "there is nothing to settle.", f"{task.landed[:12]} is on its branch")
+        if reaches(decision.repo, branch, task.landing.commit):
+            known = f"{task.landing.commit[:12]} is on its branch"
+            raise refused(task, "settled", "there is nothing to settle.", known)
         if commit:
             name = f"{commit}^{{commit}}"
             found = git.discover(decision.repo).run("rev-parse", "-q", "--verify", name, codes=(0, 1, 128)).line
             if not found or not reaches(decision.repo, branch, found):
                 short = branch.removeprefix("refs/heads/")
-                raise InputError(detail=f"{commit} is no commit that the branch {short} leads to; nothing was changed")
+                raise InputError(detail=f"{commit} is no commit on the branch {short}; `git log {short}` shows them")
         settled = LandingSettled(
             task=task.id,
-            attempt=task.attempt,
+            attempt=task.attempt.id,
             branch=branch,
-            commit=task.landed,
+            commit=task.landing.commit,
             rewritten=found,
             how="a person said so",
         )
         decision.append([decision.record("landing_settled", 0, msgspec.to_builtins(settled))])
-    note = f"its landing is {task.landed[:12]} now" if task.landed else "its landing was dropped on purpose"
-    return decision.answer(task, note=note, landed=task.landed)
+    landed = task.landing.commit
+    note = f"its landing is {landed[:12]} now" if landed else "its landing was dropped on purpose"
+    return decision.answer(task, note=note, landed=landed)

@@ -1,4 +1,4 @@
-"""How a decision reaches the run that owns the data root: by the Unix socket `runtime/secret/decisions.sock`.
+"""Brings decisions to the run that owns the data root, by the Unix socket `runtime/secret/decisions.sock`.
 
 A run listens there from its first round to its last. An asker connects, sends a request and waits for the answer; each
 is one line of JSON. Only our own user and root can connect: the folder has mode 0700, the socket 0600, and no sandbox

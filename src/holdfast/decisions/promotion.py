@@ -49,7 +49,7 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
             raise refused(task, "promoted", f"type `holdfast approve {task.id}`." if is_pending else others)
         if task.state is not TaskState.DONE:
             candidate = _mended(decision, task) or task.candidate
-            if not candidate or not task.attempt:
+            if not candidate or not task.attempt.id:
                 raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
             said = MENDED if candidate != task.candidate else ""
             decision.append(_done(decision, task, candidate))
@@ -62,7 +62,7 @@ def _finished(decision: DecisionContext, task: Task, said: str) -> Answer:
     if task.state is TaskState.DONE:
         verify_and_land(decision.context, task)
     note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
-    return decision.answer(task, note=note, landed=task.landed)
+    return decision.answer(task, note=note, landed=task.landing.commit)
 
 
 def _mended(decision: DecisionContext, task: Task) -> str:
@@ -71,22 +71,22 @@ def _mended(decision: DecisionContext, task: Task) -> str:
     It is saved as the snapshot `promoted`. Nobody is at work there: the task has failed, or is open again.
     """
     trees = decision.worktrees
-    if not task.attempt or not task.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
+    if not task.attempt.id or not task.attempt.base or not trees.path(task.id).is_dir() or not trees.is_made(task.id):
         return ""
     store = trees.store
-    snapshot = trees.snapshots(task.id, task.base).take(task.attempt, "promoted").commit
+    snapshot = trees.snapshots(task.id, task.attempt.base).take(task.attempt.id, "promoted").commit
     # As its agent left it: the work of one that failed is nobody's result.
-    if task.tree and not merges.changed(store.seen, task.tree, snapshot):
+    if task.attempt.tree and not merges.changed(store.seen, task.attempt.tree, snapshot):
         return ""
     who, message = (
         merges.identity(decision.repo, decision.config),
         commit_messages.of_candidate(decision, task, decision.definition(task)),
     )
     exclude, modules = trees.exclude, trees.modules
-    made = merges.candidate(store, task.base, snapshot, message, who, exclude=exclude, modules=modules)
-    if made is None or not merges.changed(store.seen, task.candidate or task.base, made):
+    made = merges.candidate(store, task.attempt.base, snapshot, message, who, exclude=exclude, modules=modules)
+    if made is None or not merges.changed(store.seen, task.candidate or task.attempt.base, made):
         return ""
-    merges.keep(store, CANDIDATES, task.attempt, made)
+    merges.keep(store, CANDIDATES, task.attempt.id, made)
     return made
 
 
@@ -127,24 +127,25 @@ def _done(decision: DecisionContext, task: Task, candidate: str) -> list[Record]
     if records or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.REQUESTED_BY_PERSON}
         # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
-        made_by = {"agent": task.worked_by or ACTOR, "model": task.model, "endpoint": task.endpoint}
-        claim |= {"attempt": task.attempt, **made_by, "why": "a person promoted it"}
+        made_by = {"agent": task.claim.worked_by or ACTOR, "model": task.claim.model, "endpoint": task.claim.endpoint}
+        claim |= {"attempt": task.attempt.id, **made_by, "why": "a person promoted it"}
         records.append(decision.record("task_claimed", 2, claim))
     done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": Reason.REQUESTED_BY_PERSON}
-    facts = {"attempt": task.attempt, "agent": task.worked_by or ACTOR, "candidate": candidate}
+    facts = {"attempt": task.attempt.id, "agent": task.claim.worked_by or ACTOR, "candidate": candidate}
     return [*records, decision.record(MOVE_TO[TaskState.DONE], 3, {**done, **facts})]
 
 
 def _again(decision: DecisionContext, task: Task) -> Answer:
-    if not task.landed:
+    if not task.landing.commit:
         raise refused(task, "promoted", "there is nothing to land.", "this journal knows no landing of it")
     branch = branch_of(task)
-    if reaches(decision.repo, branch, task.landed):
-        return decision.answer(task, note=f"{task.landed[:12]} is on {branch.removeprefix('refs/heads/')} already")
+    if reaches(decision.repo, branch, task.landing.commit):
+        short = branch.removeprefix("refs/heads/")
+        return decision.answer(task, note=f"{task.landing.commit[:12]} is on {short} already")
     if decision.is_busy:
         raise Later
     if not decision.has_begun():
-        lost = LandingPromoted(task.id, task.attempt, branch, task.landed)
+        lost = LandingPromoted(task.id, task.attempt.id, branch, task.landing.commit)
         decision.append([decision.record("landing_promoted", 0, msgspec.to_builtins(lost))])
     return _apart(decision, task, _landed_again)
 
@@ -154,4 +155,4 @@ def _landed_again(decision: DecisionContext, task: Task) -> Answer:
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
         raise refused(task, "landed again", hint, rejected.detail)
-    return decision.answer(task, note=f"landed again as {task.landed[:12]}", landed=task.landed)
+    return decision.answer(task, note=f"landed again as {task.landing.commit[:12]}", landed=task.landing.commit)

@@ -36,7 +36,7 @@ def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
         agent, model = _successor(context, task, asked.agent)
         end_attempt(decision, task)
         facts = {
-            "attempt": task.attempt,
+            "attempt": task.attempt.id,
             "agent": agent,
             "model": model,
             "outcome": {"detail": asked.reason} if asked.reason else {},
@@ -44,7 +44,7 @@ def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
         }
         why = Reason.REQUESTED_BY_PERSON
         decision.append([decision.moved(task, TaskEvent.FORCE_REASSIGN, why, facts=facts)])
-    note = who_goes_on(decision, f"goes on with {task.attempt}, by {task.assigned[0]}")
+    note = who_goes_on(decision, f"goes on with {task.attempt.id}, by {task.assigned[0]}")
     return decision.answer(task, note=note, agent=task.assigned[0])
 
 
@@ -52,7 +52,7 @@ def _successor(context: RunContext, task: Task, named: str) -> tuple[str, str]:
     """The agent and the model that go on."""
     known = ", ".join(sorted(context.agents))
     if not named:
-        found = after_this(context.config, task)
+        found = after_this(context.config, task.claim)
         if found is None:
             hint = f"name the agent: `holdfast reassign {task.id} --agent NAME`; known are {known}."
             raise refused(task, "reassigned", hint, "no step of the cascade comes after its agent")
@@ -62,7 +62,7 @@ def _successor(context: RunContext, task: Task, named: str) -> tuple[str, str]:
     agent = context.agents.get(named)
     if agent is None:
         raise refused(task, "reassigned", f"known are {known}.", f"there is no agent called {named}")
-    if not task.remote and (named, model) == (task.worked_by, task.model):
+    if not task.claim.remote and (named, model) == (task.claim.worked_by, task.claim.model):
         raise refused(task, "reassigned", "name another agent.", f"{named} works on it already")
     if missing := agent.missing(context.board.worked_on(task)):
         raise refused(task, "reassigned", "nothing was changed.", missing.rstrip("."))

@@ -73,10 +73,10 @@ def held(decision: DecisionContext, task: str, token: str) -> tuple[Task, Claim]
     known = decision.task(task)
     is_over = any(each.task == task for each in decision.ledger.expired())
     lease = decision.ledger.lease(task)
-    if is_over and known.remote and lease is not None and lease.token == token:
+    if is_over and known.claim.remote and lease is not None and lease.token == token:
         raise ClaimLost(task=task, worker=token, reason="its lease has run out")
-    if lease is None or not known.remote or lease.token != token:
-        holder = f"{known.agent} holds it" if known.agent else "nobody holds it"
+    if lease is None or not known.claim.remote or lease.token != token:
+        holder = f"{known.claim.agent} holds it" if known.claim.agent else "nobody holds it"
         raise ClaimLost(task=task, worker=token or "you", reason=f"it is {known.state}, and {holder}")
     return known, lease
 
@@ -97,7 +97,7 @@ def start(decision: DecisionContext, task: str, token: str) -> None:
 def progress(decision: DecisionContext, task: Task, message: str, percent: float | None) -> None:
     if decision.has_done("task_progressed", 0):
         return
-    said = {"task": task.id, "attempt": task.attempt, "message": without_secrets(message), "percent": percent}
+    said = {"task": task.id, "attempt": task.attempt.id, "message": without_secrets(message), "percent": percent}
     decision.append([decision.record("task_progressed", 0, said)])
 
 
@@ -139,7 +139,7 @@ def fail(decision: DecisionContext, task: str, token: str, reason: str, *, feedb
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
     again = known.attempts < (made.max_attempts or decision.config.max_attempts)
-    outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt}
+    outcome = {"kind": "reported", "detail": without_secrets(reason), "attempt": known.attempt.id}
     decision.append(
         [_moved(decision, known, event, Reason.AGENT_FAILED, outcome=outcome, again=again, feedback=feedback)]
     )
@@ -157,8 +157,8 @@ def lapse(context: RunContext, task: Task) -> None:
     """Opens a task again whose lease has run out, as the loop has planned it."""
     event = TaskEvent.UNCLAIM if task.state is TaskState.CLAIMED else TaskEvent.REQUEUE
     context.move(task, event, Reason.HEARTBEAT_LOST)
-    context.note(task.id, f"{task.attempt} was given no sign of life by its worker, and is open again")
+    context.note(task.id, f"{task.attempt.id} was given no sign of life by its worker, and is open again")
 
 
 def _moved(decision: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
-    return decision.moved(task, event, reason, facts={"attempt": task.attempt, **facts})
+    return decision.moved(task, event, reason, facts={"attempt": task.attempt.id, **facts})

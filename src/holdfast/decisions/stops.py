@@ -53,9 +53,9 @@ def flag(decision: DecisionContext, task: Task, number: int = 0) -> Record:
 def _expect_stoppable(task: Task) -> None:
     if task.state not in AT_WORK:
         raise refused(task, "stopped", f"nobody works on it; `holdfast cancel {task.id}` gives it up.")
-    if task.remote:
+    if task.claim.remote:
         hint = f"`holdfast cancel {task.id}` gives it up."
-        raise refused(task, "stopped", hint, f"{task.agent} works on it elsewhere")
+        raise refused(task, "stopped", hint, f"{task.claim.agent} works on it elsewhere")
     expect_decided(task, "stopped", or_stopped=True)
 
 
@@ -76,7 +76,7 @@ def leave(context: RunContext, tasks: Collection[Task]) -> None:
     told = False
     while (beginning := [task for task in tasks if context.spawn.is_beginning(task)]) and not deadline.is_over():
         if not told:
-            context.note(beginning[0].id, f"{beginning[0].attempt} still begins; the run ends when it has")
+            context.note(beginning[0].id, f"{beginning[0].attempt.id} still begins; the run ends when it has")
             told = True
         time.sleep(POLL_S)
     agents = "1 agent goes" if len(tasks) == 1 else f"{len(tasks)} agents go"

@@ -65,18 +65,18 @@ def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
     landing_thread = decision.context.landing_thread
     if landing_thread is not None and landing_thread.task == task.id:
         raise Later
-    if task.landed:
+    if task.landing.commit:
         raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
 
 
 def end_attempt(decision: DecisionContext, task: Task) -> None:
     """Returns when nothing of the task's attempt is alive, and all that it completed is journalled."""
-    if task.state not in AT_WORK or not task.starts:
+    if task.state not in AT_WORK or not task.start.number:
         return
-    files = decision.layout.attempt_files(task.attempt)
+    files = decision.layout.attempt_files(task.attempt.id)
     # A runner that is on its way to its start finds it taken, and does nothing.
-    attempt_folder.claim_start(files, task.starts, attempt_folder.RECOVERY, task.intent)
-    starts.end_all(files, task.attempt, task.starts, decision.config.grace_s)
+    attempt_folder.claim_start(files, task.start.number, attempt_folder.RECOVERY, task.start.intent)
+    starts.end_all(files, task.attempt.id, task.start.number, decision.config.grace_s)
     remove_leftovers(decision.layout)
     Follower(decision.ledger, decision.layout).follow(task)
 
@@ -116,7 +116,7 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
     flags: dict[str, Any] = {"parked": "", "not_before": task.not_before, "cause": task.cause}
     if choice == "happened":
         gates = verify.gates_of(decision.definition(task), decision.config)
-        flags["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt), gates)
+        flags["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt.id), gates)
     return [*moves, decision.flagged(task, 1 if moves or has_begun else 0, told, **flags)]
 
 
@@ -129,8 +129,8 @@ def _of_lost_turn(decision: DecisionContext, task: Task, choice: str, told: Mapp
     opened = _opened(decision, task)
     if choice == "anew":
         return [*opened, decision.flagged(task, 0, told, **flags)]
-    left = task.left if task.left is not None and not task.starts else None
-    attempt, turn, base = (left.attempt, left.turn, left.base) if left else (task.attempt, task.stands, task.base)
+    left, own = task.left if task.left is not None and not task.start.number else None, task.attempt
+    attempt, turn, base = (left.attempt, left.turn, left.base) if left else (own.id, own.stands, own.base)
     found, commit = newest_whole(decision.ledger, decision.worktrees, attempt, turn, base)
     if not found:
         hint = f"`holdfast resolve {task.id} --anew` begins anew, and `--abandon` gives it up."
@@ -138,19 +138,19 @@ def _of_lost_turn(decision: DecisionContext, task: Task, choice: str, told: Mapp
     undone = TurnUndone(task.id, attempt, found, "", commit)
     back = decision.record("turn_undone", 0, msgspec.to_builtins(undone))
     if opened or not task.continues:
-        resumed = {"task": task.id, "attempt": task.attempt}
+        resumed = {"task": task.id, "attempt": task.attempt.id}
         opened.append(decision.record("attempt_resumed", 3, resumed))
     return [*opened, back, decision.flagged(task, 1, told, **flags)]
 
 
 def _opened(decision: DecisionContext, task: Task) -> list[Record]:
     """A task that is done is opened again; by a crash between the two it has failed, and is parked still."""
-    outcome = {"kind": "lost", "detail": task.parked, "attempt": task.attempt}
-    facts = {"task": task.id, "reason": Reason.RESOLVED_BY_PERSON, "attempt": task.attempt}
+    outcome = {"kind": "lost", "detail": task.parked, "attempt": task.attempt.id}
+    facts = {"task": task.id, "reason": Reason.RESOLVED_BY_PERSON, "attempt": task.attempt.id}
     retry = {**facts, "event": TaskEvent.RETRY, "outcome": outcome}
     records = [decision.record("task_opened", 2, retry)] if task.state in (TaskState.DONE, TaskState.FAILED) else []
     if task.state is TaskState.DONE:
-        reason, more = Reason.RESOLVED_BY_PERSON, {"attempt": task.attempt, "outcome": outcome}
+        reason, more = Reason.RESOLVED_BY_PERSON, {"attempt": task.attempt.id, "outcome": outcome}
         records.insert(0, decision.moved(task, TaskEvent.VERIFICATION_REJECTED, reason, 2, more))
     return records
 
@@ -174,10 +174,10 @@ def approve(decision: DecisionContext, asked: One) -> Answer:
             record = decision.moved(task, TaskEvent.APPROVED, Reason.APPROVED)
         else:
             _expect_pending(task, "approved")
-            facts = {"attempt": task.attempt, "agent": task.agent}
+            facts = {"attempt": task.attempt.id, "agent": task.claim.agent}
             record = decision.moved(task, TaskEvent.APPROVAL_GRANTED, Reason.APPROVED, facts=facts)
         decision.append([record])
-    return decision.answer(task, note=who_goes_on(decision, "lands it" if task.attempt else "begins it"))
+    return decision.answer(task, note=who_goes_on(decision, "lands it" if task.attempt.id else "begins it"))
 
 
 def reject(decision: DecisionContext, asked: Rejection) -> Answer:
@@ -191,9 +191,9 @@ def reject(decision: DecisionContext, asked: Rejection) -> Answer:
         else:
             _expect_pending(task, "rejected")
             told = f"A person has looked at the work and rejected it:\n\n{asked.reason}\n"
-            outcome = {"kind": "rejected", "detail": asked.reason, "attempt": task.attempt}
+            outcome = {"kind": "rejected", "detail": asked.reason, "attempt": task.attempt.id}
             feedback = decision.blobs.put(told.encode(), content_type="text/plain")
-            facts = {"attempt": task.attempt, "outcome": outcome, "feedback": feedback}
+            facts = {"attempt": task.attempt.id, "outcome": outcome, "feedback": feedback}
             record = decision.moved(task, TaskEvent.APPROVAL_REJECTED, Reason.REJECTED, facts=facts)
         decision.append([record])
     hint = f"`holdfast retry {task.id}` tells the agent why" if task.state is TaskState.FAILED else ""
@@ -210,7 +210,7 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
     task = decision.task(asked.task)
     if not decision.has_begun():
         expect_decided(task, "resumed", or_stopped=True)
-        if task.state is TaskState.FAILED and not task.attempt:
+        if task.state is TaskState.FAILED and not task.attempt.id:
             raise refused(task, "resumed", f"type `holdfast retry {task.id}`.", "nobody has worked on it yet")
         if task.state is TaskState.OPEN and task.not_before and task.cause and not task.parked:
             told = {"was": task.cause, "reason": Reason.REQUESTED_BY_PERSON}
@@ -229,7 +229,8 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
             flags = {"parked": "", "not_before": task.not_before, "cause": task.cause}
             records.append(decision.flagged(task, 2 if records or decision.has_begun() else 0, told, **flags))
         decision.append(records)
-    return decision.answer(task, note=who_goes_on(decision, f"goes on with {task.attempt if task.continues else 'it'}"))
+    what = task.attempt.id if task.continues else "it"
+    return decision.answer(task, note=who_goes_on(decision, f"goes on with {what}"))
 
 
 def resuming(decision: DecisionContext, task: Task) -> list[Record]:
@@ -239,7 +240,7 @@ def resuming(decision: DecisionContext, task: Task) -> list[Record]:
     if task.state is TaskState.FAILED and not decision.has_done("task_opened", 0):
         records = [decision.moved(task, TaskEvent.RETRY, Reason.REQUESTED_BY_PERSON)]
     if (records or (has_begun and task.state is TaskState.OPEN)) and not decision.has_done("attempt_resumed", 1):
-        records.append(decision.record("attempt_resumed", 1, {"task": task.id, "attempt": task.attempt}))
+        records.append(decision.record("attempt_resumed", 1, {"task": task.id, "attempt": task.attempt.id}))
     return records
 
 

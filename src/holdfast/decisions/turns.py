@@ -38,7 +38,7 @@ _ALIVE = {Liveness.ALIVE, Liveness.HEADLESS}
 
 
 def candidate_of(decision: DecisionContext, attempt: str, turn: int) -> str:
-    """What a turn of an attempt had changed by its end, as a commit on top of what the attempt began with."""
+    """The changes up to the end of a turn, as a commit on top of the attempt's first commit."""
     trees = decision.worktrees
     store, task = trees.store, decision.ledger.state.tasks.get(attempt.rpartition(".")[0])
     snapshot, base = snapshot_of(decision.ledger, attempt, turn), base_of(decision.ledger, task, attempt)
@@ -66,21 +66,21 @@ def undo(decision: DecisionContext, asked: Turn) -> Answer:
     task = decision.task(asked.task)
     if not decision.has_begun():
         _expect_undoable(decision, task)
-        commit = snapshot_of(decision.ledger, task.attempt, asked.turn)
-        expect_whole(decision.worktrees.store, task.id, task.attempt, asked.turn, commit)
-        expect_nested(decision.worktrees, task.id, task.attempt, asked.turn, task.base, commit=commit)
-        decision.worktrees.mend(task.id, task.base)
-        snapshots = decision.worktrees.snapshots(task.id, task.base)
-        number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt)) + 1
-        saved = snapshots.take(task.attempt, f"undo-{number}", large="leave_out")
+        commit = snapshot_of(decision.ledger, task.attempt.id, asked.turn)
+        expect_whole(decision.worktrees.store, task.id, task.attempt.id, asked.turn, commit)
+        expect_nested(decision.worktrees, task.id, task.attempt.id, asked.turn, task.attempt.base, commit=commit)
+        decision.worktrees.mend(task.id, task.attempt.base)
+        snapshots = decision.worktrees.snapshots(task.id, task.attempt.base)
+        number = sum(name.startswith("undo-") for name in snapshots.names(task.attempt.id)) + 1
+        saved = snapshots.take(task.attempt.id, f"undo-{number}", large="leave_out")
         snapshots.restore(commit)
-        undone = TurnUndone(task.id, task.attempt, asked.turn, saved.ref, commit)
+        undone = TurnUndone(task.id, task.attempt.id, asked.turn, saved.ref, commit)
         decision.append([decision.record("turn_undone", 0, msgspec.to_builtins(undone))])
     is_at_rest = task.state is TaskState.FAILED or task.parked == STOPPED
     how = f"`holdfast resume {task.id}`" if is_at_rest else "the next `holdfast run`"
     note = f"its worktree is as turn {asked.turn} left it; {how} goes on from there"
-    names = [name for name in snapshots_of(decision.worktrees.store, task.attempt) if name.startswith("undo-")]
-    last = f"{ROOT}/{task.attempt}/{names[-1]}" if names else ""
+    names = [name for name in snapshots_of(decision.worktrees.store, task.attempt.id) if name.startswith("undo-")]
+    last = f"{ROOT}/{task.attempt.id}/{names[-1]}" if names else ""
     return decision.answer(task, note=note, saved=last, turn=asked.turn)
 
 
@@ -88,7 +88,7 @@ def _expect_undoable(decision: DecisionContext, task: Task) -> None:
     """Only where nobody works, and where the next start goes on with the worktree as it stands."""
     expect_decided(task, "put back", or_stopped=True)
     settle(decision, task)
-    if not task.attempt:
+    if not task.attempt.id:
         raise refused(task, "put back", "there is nothing to undo.", "nobody has worked on it yet")
     if task.state is not TaskState.FAILED and not (task.state is TaskState.OPEN and task.continues):
         raise refused(task, "put back", f"`holdfast fork {task.id} --turn N` begins anew with the tree of a turn.")
@@ -101,9 +101,9 @@ def settle(decision: DecisionContext, task: Task) -> None:
     context = decision.context
     if task.state not in AT_WORK | {TaskState.ORPHANED}:
         return
-    if task.remote:
+    if task.claim.remote:
         hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."
-        raise refused(task, "put back", hint, f"{task.agent} works on it elsewhere")
+        raise refused(task, "put back", hint, f"{task.claim.agent} works on it elsewhere")
     if task.state is not TaskState.ORPHANED:
         seen = context.spawn.look(task)
         if seen in _ALIVE and task.parked == STOPPED:
@@ -112,8 +112,9 @@ def settle(decision: DecisionContext, task: Task) -> None:
             hint = f"`holdfast stop {task.id}` ends it, and `holdfast cancel` gives it up."
             raise refused(task, "put back", hint, "its agent is at work")
         if task.state is TaskState.CLAIMED:
-            context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
-        ended = attempt_folder.read_exit(context.layout.attempt_files(task.attempt), task.starts, task.intent)
+            context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.claim.agent)
+        files = context.layout.attempt_files(task.attempt.id)
+        ended = attempt_folder.read_exit(files, task.start.number, task.start.intent)
         if ended is not None:
             outcome.apply_exit(context, task, ended)
         else:

@@ -1,4 +1,4 @@
-"""What an agent's stream says, whatever the agent: typed events, made by its adapter, read by the runner."""
+"""Typed events of an agent's stream, the same for every agent: made by its adapter, read by the runner."""
 
 from __future__ import annotations
 

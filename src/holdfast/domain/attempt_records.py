@@ -13,7 +13,7 @@ _NAME_CHARS_MAX = 200
 
 
 class Can(msgspec.Struct, frozen=True):
-    """What an agent can do.
+    """The capabilities of an agent.
 
     `resume`: a conversation can be resumed by its id; otherwise the prompt has its history.
     `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
@@ -37,7 +37,7 @@ class Modes(msgspec.Struct, frozen=True):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """What a CLI may do without asking: the mode of the settings, and its arguments."""
+    """The permissions of a CLI that works unasked: the mode of the settings, and its arguments."""
 
     mode: str
     flags: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def folder_name(worktree: str) -> str:
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """How an agent is called. `env` is set on top of what the allow-list lets through, and holds no secret.
+    """The call of an agent. `env` is set on top of what the allow-list lets through, and holds no secret.
 
     `prompt`: the text of a file that the runner writes, and names in HOLDFAST_PROMPT_FILE and for `{prompt_file}` in
     `argv`. `events`: of a declared agent, where the parts of an event stand in its JSON lines.
@@ -115,7 +115,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What one attempt may use of the machine, named as in the section `limits` of the settings; None: no limit.
+    """Limits on one attempt's use of the machine, named as in the section `limits` of the settings; None: no limit.
 
     `nice`: of the runner and all below it, and of gates: the journal's sync must not wait beside them.
     `written_bytes_max`: of one file that it writes, anywhere. The next three are of a snapshot, beyond what the attempt
@@ -134,7 +134,7 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runner keeps by itself, orchestrator or not. `caps` are for this start alone.
+    """The limits that the runner enforces, with or without an orchestrator. `caps` are for this start alone.
 
     `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
     `retry_timeout_s`: how long it may do nothing but try to reach its model again.
@@ -185,7 +185,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(StrEnum):
-    """How a start ended, as the runner saw it."""
+    """The ways in which a start ends, as the runner saw it."""
 
     DONE = "done"
     FAILED = "failed"

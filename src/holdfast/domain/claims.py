@@ -15,7 +15,7 @@ import msgspec
 from holdfast.domain.entries import TaskMoved
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import Past, PreviousAttempt, Task, end_attempt
+from holdfast.domain.task_record import LastAttempt, LastClaim, LastStart, Past, PreviousAttempt, Task, end_attempt
 from holdfast.domain.wording import moment
 
 
@@ -30,7 +30,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 def refusal(task: Task, now: float) -> str:
-    """Why nobody can claim the task now; empty where it can be claimed."""
+    """The reason why the task cannot be claimed now; empty where it can."""
     if task.state is not TaskState.OPEN:
         return f"it is {task.state}"
     if task.parked:
@@ -40,16 +40,16 @@ def refusal(task: Task, now: float) -> str:
 
 def attempt_of(task: Task) -> str:
     """The attempt that the next claim works on."""
-    return task.attempt if task.continues else f"{task.id}.{task.attempts + 1}"
+    return task.attempt.id if task.continues else f"{task.id}.{task.attempts + 1}"
 
 
 def token_of(task: Task) -> str:
-    return f"{task.attempt}/{task.claims}"
+    return f"{task.attempt.id}/{task.claim.number}"
 
 
 def claim_of(task: Task) -> Claim:
     """The claim by which the task is held; its lease is not known here."""
-    return Claim(task.id, task.attempt, task.agent, token_of(task), 0.0)
+    return Claim(task.id, task.attempt.id, task.claim.agent, token_of(task), 0.0)
 
 
 def facts_of(task: Task, worker: str, model: str, why: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -61,25 +61,31 @@ def facts_of(task: Task, worker: str, model: str, why: str, more: dict[str, Any]
 
 def fold_claim(task: Task, moved: TaskMoved) -> None:
     """A claim of the attempt that the task had before continues it, and costs no attempt."""
-    if moved.attempt != task.attempt:
-        if task.stands and task.at != task.made:
-            task.left = PreviousAttempt(task.attempt, task.stands, task.base)
-        if task.attempt and task.attempt not in (each.attempt for each in task.past):
-            end_attempt(task, Past(task.attempt, task.turn, undos=task.undos))
-        task.attempts, task.resumes = task.attempts + 1, 0
-        task.starts = task.turn = task.offset = task.undone = 0
-        task.worked_on, task.failed, task.undos, task.intent = task.definition, "", (), ""
-        task.assigned = "", ""
-        task.tree = task.begun = ""
+    before = task.attempt
+    if moved.attempt != before.id:
+        if before.stands and before.at != task.made:
+            task.left = PreviousAttempt(before.id, before.stands, before.base)
+        if before.id and before.id not in (each.attempt for each in task.past):
+            end_attempt(task, Past(before.id, before.turn, undos=before.undos))
+        # Until its first start, the base and the cost of the last start are those of the attempt before.
+        task.attempt = LastAttempt(moved.attempt, worked_on=task.definition, base=before.base)
+        task.start = LastStart(used=task.start.used)
+        task.attempts, task.assigned = task.attempts + 1, ("", "")
     # A worker from elsewhere is none of our agents: what it gives back is anybody's.
-    agent = "" if moved.remote else moved.agent
-    if agent != task.worked_by != "":
+    worked_by = "" if moved.remote else moved.agent
+    if worked_by != task.claim.worked_by != "":
         # Another agent cannot go on with it.
         task.session = ""
-    task.worked_by, task.model, task.why = agent, moved.model, moved.why
-    task.claims, task.started, task.remote, task.progress = task.claims + 1, False, moved.remote, ""
-    task.attempt, task.agent = moved.attempt, moved.agent
-    task.not_before, task.cause, task.endpoint = 0.0, "", moved.endpoint
+    task.claim = LastClaim(
+        number=task.claim.number + 1,
+        agent=moved.agent,
+        worked_by=worked_by,
+        model=moved.model,
+        why=moved.why,
+        endpoint=moved.endpoint,
+        remote=moved.remote,
+    )
+    task.not_before, task.cause = 0.0, ""
     task.restored = task.restored and not moved.remote
 
 

@@ -46,7 +46,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """What a task file says. None: not said, so the configuration decides."""
+    """The content of a task file. None: not given, so the configuration decides."""
 
     id: str
     title: str | None = None

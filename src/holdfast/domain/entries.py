@@ -19,7 +19,7 @@ from holdfast.errors import EntryUnfit, EntryUnknown
 
 
 class EntryLike(Protocol):
-    """What the fold needs of an entry; the journal's own record has more."""
+    """The part of an entry that the fold needs; the journal's own record has more."""
 
     @property
     def seq(self) -> int: ...
@@ -72,14 +72,14 @@ class RunStarted(msgspec.Struct, frozen=True):
 
 
 class RunEnded(msgspec.Struct, frozen=True):
-    """How a run ended, by its own word: `orderly`, or `stopped` by an error, which `reason` names."""
+    """The end of a run, as it wrote it itself: `orderly`, or `stopped` by an error, which `reason` names."""
 
     how: Literal["orderly", "stopped"]
     reason: str = ""
 
 
 class ReplayCompleted(msgspec.Struct, frozen=True):
-    """What recovery did: how many open intents it closed in which way, and how many claims it gave back."""
+    """The result of recovery: how many open intents it closed in which way, and how many claims it gave back."""
 
     confirmed: int = 0
     failed: int = 0

@@ -9,7 +9,7 @@ TEXT_BYTES_MAX = 1 << 20
 
 
 class FileProblem(msgspec.Struct, frozen=True):
-    """What is wrong, and where. Line and column count from 1; `tasks` are the ids that it stops, and no others."""
+    """A problem of a file, and its place. Line and column count from 1; `tasks` are the only ids that it stops."""
 
     line: int
     column: int

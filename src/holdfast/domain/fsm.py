@@ -71,7 +71,7 @@ class Machine(Generic[S, E]):
 
 
 class Reason(StrEnum):
-    """Why a task moved."""
+    """The reasons for a move of a task."""
 
     # Work goes on.
     SCHEDULED = "scheduled"

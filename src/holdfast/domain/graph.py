@@ -1,4 +1,4 @@
-"""Which task may be worked on next, and why another may not.
+"""Chooses the task to work on next, and says why another has to wait.
 
 A task is ready when it is open, nobody must decide on it, its time has come, and every task that it depends on is
 closed. Ready tasks come by priority (1 before 2), then in the order in which they were added.
@@ -29,7 +29,7 @@ _NOT_BEGUN = {TaskState.PLANNED, TaskState.OPEN, TaskState.BLOCKED}
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """What the graph knows of a task. `priority` and `depends_on` are its definition's; the rest is the journal's.
+    """A task in the graph. `priority` and `depends_on` are its definition's; the rest is the journal's.
 
     `number` counts the tasks as they were added: many of them may have come in the same moment.
     """
@@ -161,7 +161,7 @@ class Graph:
         return None
 
     def reasons_to_wait(self, name: str, now: float) -> list[str]:
-        """Why a task is not ready, in words; empty for one that is."""
+        """The reasons why a task is not ready, in words; empty for one that is."""
         node = self._nodes[name]
         if self._is_cancelled(node.parent) and node.state not in (TaskState.CLOSED, TaskState.CANCELLED):
             return [f"its parent {node.parent} was cancelled: the next `holdfast run` cancels it, too"]
@@ -270,7 +270,7 @@ class Graph:
         return "; ".join(self._word(node, each) for each in waits)
 
     def _word(self, node: Node, name: str) -> str:
-        """Why a task waits for a dependency, and what to type where waiting alone does not help."""
+        """The reason why a task waits for a dependency, with what to type where waiting alone does not help."""
         other = self._nodes.get(name)
         if other is None:
             return f"it depends on {name}, which does not exist"

@@ -89,7 +89,7 @@ def after(before: Outage | None, key: tuple[str, str], reason: str, detail: str,
 
 
 def next_try(before: Outage | None, now: float, policy: Policy, jitter: float) -> float:
-    """When to try again after an unreachable model: each round's pause is twice as long, within bounds.
+    """The time of the next try after an unreachable model: each round's pause is twice as long, within bounds.
 
     `jitter` is a number from 0 to 1, which makes the pause up to a quarter longer: so not all tasks retry at once.
     """
@@ -117,7 +117,7 @@ def is_open(outage: Outage, policy: Policy) -> bool:
 
 
 def _key(task: Task) -> tuple[str, str]:
-    return task.worked_by, task.endpoint
+    return task.claim.worked_by, task.claim.endpoint
 
 
 def fold_start(outages: Outages, task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Which of the changed paths a task's `paths` rules do not allow, and which no task may change.
+"""Finds the changed paths that a task's `paths` rules do not allow, and those that no task may change.
 
 Without rules everything is allowed.
 

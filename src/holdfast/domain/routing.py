@@ -1,4 +1,4 @@
-"""Which agent works on a task, with which model, and why: a pure function of the definition, the rules and the task.
+"""Chooses the agent and the model for a task, with the reason: a pure function of definition, rules and task.
 
 In this order: whom a person gave the attempt to; what the task itself names; what its attempt began with, where that
 goes on; the next step of the cascade after an attempt that was too weak; the first route that fits; the first step of
@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.domain.definition import Definition
 from holdfast.domain.graph import PRIORITY
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import LastClaim, Task
 
 PRIORITY_PATTERN = r"^(<=|>=|<|>|=)? ?(-?[0-9]{1,9})\Z"
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -120,11 +120,11 @@ def _choose(made: Definition, rules: Rules, task: Task | None) -> Choice:
         return Choice("command", default, "the task has a command")
     if made.script:
         return Choice("scripted", default, "the task has a script")
-    if task is not None and task.continues and task.worked_by:
-        return Choice(task.worked_by, made.model or task.model, f"goes on with {task.attempt}")
+    if task is not None and task.continues and task.claim.worked_by:
+        return Choice(task.claim.worked_by, made.model or task.claim.model, f"goes on with {task.attempt.id}")
     # A model of the task's own fits no step of the cascade.
     steps = () if made.model else rules.cascade
-    if task is not None and task.failed and (stronger := _after(steps, rules, task)) is not None:
+    if task is not None and task.attempt.failed and (stronger := _after(steps, rules, task)) is not None:
         return stronger
     return _first(made, rules, steps)
 
@@ -143,12 +143,10 @@ def model_for(agent: str, rules: Rules) -> str:
     return next((_model(step, rules) for step in rules.cascade if step.agent == agent), _default_model(agent, rules))
 
 
-def after_this(rules: Rules, task: Task) -> tuple[str, str] | None:
-    """The agent and the model of the step behind the one that works on the task; None where there is none."""
-    models = [(step.agent, _model(step, rules)) for step in rules.cascade]
-    if (task.worked_by, task.model) not in models[:-1]:
-        return None
-    return models[models.index((task.worked_by, task.model)) + 1]
+def after_this(rules: Rules, claim: LastClaim) -> tuple[str, str] | None:
+    """The agent and the model of the step behind that of the claim; None where there is none."""
+    models, this = [(step.agent, _model(step, rules)) for step in rules.cascade], (claim.worked_by, claim.model)
+    return models[models.index(this) + 1] if this in models[:-1] else None
 
 
 def twice(rules: Rules) -> int:
@@ -163,13 +161,13 @@ def twice(rules: Rules) -> int:
 
 def _after(steps: Sequence[CascadeStep], rules: Rules, task: Task) -> Choice | None:
     """The step behind the one that failed; None where no step did."""
-    models = [(step.agent, _model(step, rules)) for step in steps]
-    if (task.worked_by, task.model) not in models:
+    models, this = [(step.agent, _model(step, rules)) for step in steps], (task.claim.worked_by, task.claim.model)
+    if this not in models:
         return None
-    tried = models.index((task.worked_by, task.model))
-    number = tried if task.failed in NOT_WEAK else min(tried + 1, len(steps) - 1)
+    tried = models.index(this)
+    number = tried if task.attempt.failed in NOT_WEAK else min(tried + 1, len(steps) - 1)
     again = " again" if number == tried else ""
-    return Choice(*models[number], f"cascade step {number + 1}{again} after {task.failed}")
+    return Choice(*models[number], f"cascade step {number + 1}{again} after {task.attempt.failed}")
 
 
 def _first(made: Definition, rules: Rules, steps: Sequence[CascadeStep]) -> Choice:

@@ -1,4 +1,4 @@
-"""What work costs: dollars, tokens, turns and seconds, counted together wherever they are counted."""
+"""The cost of work: dollars, tokens, turns and seconds, counted together wherever they are counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Spend(msgspec.Struct, frozen=True):
+class Spend(msgspec.Struct, frozen=True, gc=False):
     usd: float = 0.0
     tokens: int = 0
     turns: int = 0
@@ -22,7 +22,7 @@ class Spend(msgspec.Struct, frozen=True):
         )
 
 
-class Caps(msgspec.Struct, frozen=True):
+class Caps(msgspec.Struct, frozen=True, gc=False):
     """The most that may be spent of each; None: no limit."""
 
     usd: float | None = None

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain import claims, entries, outage, task_record
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Landing, Task
 from holdfast.errors import EntryUnfit, IllegalTransition
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What the state knows beside its tasks."""
+    """The state beside its tasks."""
 
     epoch: int
     run: Spend = Spend()
@@ -74,7 +75,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 15
+    version = 16
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -158,8 +159,8 @@ class State:
 
     def _progress(self, entry: EntryLike, said: entries.TaskProgressed) -> None:
         task = self.known(said.task)
-        if said.attempt == task.attempt:
-            task.progress = said.message
+        if said.attempt == task.attempt.id:
+            task.claim = replace(task.claim, progress=said.message)
 
     def _edit(self, entry: EntryLike, edited: entries.TaskEdited) -> None:
         self.known(edited.task).definition = edited.definition
@@ -172,28 +173,30 @@ class State:
         if target is TaskState.CLAIMED:
             claims.fold_claim(task, moved)
         elif target not in _HELD:
-            task.agent, task.remote = "", False
+            task.claim = replace(task.claim, agent="", remote=False)
         if target not in AT_WORK:
             outage.fold_move(self.outages, task, moved, entry.timestamp)
-            task.reserved, task.began = Caps(), 0.0
+            task.start = replace(task.start, began=0.0, reserved=Caps())
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
         task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
-        task.resumes += task.state is TaskState.ORPHANED and target is TaskState.OPEN
-        task.state, task.changed_at, task.tree = target, entry.timestamp, moved.tree or task.tree
-        task.outcome, task.landing_waits, task.cause = moved.outcome, (), task.cause if task.not_before else ""
+        resumes = task.attempt.resumes + (task.state is TaskState.ORPHANED and target is TaskState.OPEN)
+        task.attempt = replace(task.attempt, resumes=resumes, tree=moved.tree or task.attempt.tree)
+        task.state, task.changed_at, task.outcome = target, entry.timestamp, moved.outcome
+        task.cause = task.cause if task.not_before else ""
+        if task.landing.waits:
+            task.landing = replace(task.landing, waits=())
         if moved.rest != _NOTHING:
-            task.used += moved.rest
+            task.start = replace(task.start, used=task.start.used + moved.rest)
             self.spend(task, moved.rest, entry.timestamp)
         task.session = "" if moved.forget else moved.session or task.session
         if moved.forget and task.continues:
-            task.lost_in = task.attempt
+            task.lost_in = task.attempt.id
         task.again = target is TaskState.FAILED and moved.again
         task.feedback = (moved.feedback if target is TaskState.OPEN else "") or task.feedback
         if target is TaskState.DONE and moved.candidate:
-            task.candidate, task.feedback = moved.candidate, ""
-            task.verified = task.verified_on = task.landed = task.landed_on = ""
-            task.left, task.made, task.happened = None, task.at, ()
+            task.candidate, task.feedback, task.landing = moved.candidate, "", Landing()
+            task.left, task.made, task.happened = None, task.attempt.at, ()
         elif target is TaskState.FAILED:
             task_record.fail(task, moved)
 
@@ -211,18 +214,19 @@ class State:
             if task is None:
                 return False
             usd, tokens, seconds = turn.get("usd", 0.0), turn.get("tokens", 0), turn.get("seconds", 0.0)
-            used = task.used
+            attempt, start = task.attempt, task.start
+            used = start.used
             now_used = Spend(used.usd + usd, used.tokens + tokens, used.turns + 1, used.seconds + seconds)
-            if turn["attempt"] == task.attempt:
-                if turn["turn"] <= task.turn:
+            if turn["attempt"] == attempt.id:
+                if turn["turn"] <= attempt.turn:
                     return False
-                task.turn, task.offset, task.used = turn["turn"], turn["end_offset"], now_used
-                task.tree = turn.get("snapshot") or task.tree
+                tree = turn.get("snapshot") or attempt.tree
+                task.attempt = replace(attempt, turn=turn["turn"], offset=turn["end_offset"], tree=tree)
+                task.start = replace(start, used=now_used)
         except (KeyError, TypeError):
             return False
         if self.outages:
             outage.fold_turn(self.outages, task)
-        task.turns += 1
         self._spend(task, usd, tokens, 1, seconds, moment=entry.timestamp)
         return True
 
@@ -242,29 +246,28 @@ class State:
             counted[1] += tokens
             counted[2] += turns
             counted[3] += seconds
-        task.usd += usd
-        task.tokens += tokens
-        task.seconds += seconds
+        before = task.spent
+        task.spent = Spend(before.usd + usd, before.tokens + tokens, before.turns + turns, before.seconds + seconds)
 
     def _expect_turn(self, entry: EntryLike, turn: entries.TurnCompleted) -> None:
         """A turn that was not counted."""
         task = self.known(turn.task)
-        raise _Contradiction(f"turn {turn.turn} of {turn.attempt} comes after turn {task.turn}")
+        raise _Contradiction(f"turn {turn.turn} of {turn.attempt} comes after turn {task.attempt.turn}")
 
     def _fork(self, entry: EntryLike, forked: entries.AttemptForked) -> None:
         task = self._open_task(forked.task)
         task.candidate, task.feedback = forked.candidate, forked.feedback
         task.continues, task.session = False, ""
-        task.left, task.made = None, task.at
+        task.left, task.made = None, task.attempt.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
         task_record.undo(self.known(undone.task), undone)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
-        if resumed.attempt != task.attempt:
-            raise _Contradiction(f"the last attempt is {task.attempt}, not {resumed.attempt}")
-        task.continues, task.resumes = True, 0
+        if resumed.attempt != task.attempt.id:
+            raise _Contradiction(f"the last attempt is {task.attempt.id}, not {resumed.attempt}")
+        task.continues, task.attempt = True, replace(task.attempt, resumes=0)
 
     def _open_task(self, name: str) -> Task:
         task = self.known(name)
@@ -274,30 +277,34 @@ class State:
 
     def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
         task = self.known(spawn.task)
-        task_record.intend(task, spawn, entry.timestamp)
-        task.intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
+        intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
+        task_record.intend(task, spawn, intent, entry.timestamp)
         outage.fold_start(self.outages, task)
 
     def _wait_to_land(self, entry: EntryLike, waiting: entries.LandingWaiting) -> None:
-        self.known(waiting.task).landing_waits = tuple(waiting.paths)
+        task = self.known(waiting.task)
+        task.landing = replace(task.landing, waits=tuple(waiting.paths))
 
     def _intend_landing(self, entry: EntryLike, intended: entries.LandIntended) -> None:
-        self.known(intended.task).landing_waits = ()
+        task = self.known(intended.task)
+        task.landing = replace(task.landing, waits=())
 
     def _settle_landing(self, entry: EntryLike, settled: entries.LandingSettled) -> None:
         """From now on the rewritten commit is the landing; a dropped one is none any more."""
-        self.known(settled.task).landed = settled.rewritten
+        task = self.known(settled.task)
+        task.landing = replace(task.landing, commit=settled.rewritten)
 
     def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat."""
         task, result = self.known(closed.task), entry.output
         match entry.decision_type:
             case "task_spawn_confirmed":
-                task.started = True
+                task.claim = replace(task.claim, started=True)
             case "task_verify_confirmed" if result.get("passed"):
-                task.verified, task.verified_on = str(result.get("merged", "")), str(result.get("target", ""))
+                merged, target = str(result.get("merged", "")), str(result.get("target", ""))
+                task.landing = replace(task.landing, verified=merged, verified_on=target)
             case "task_land_confirmed" if "new" in result:
-                task.landed, task.landed_on = str(result["new"]), str(result.get("branch", ""))
+                task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
             case kind if kind.endswith(("_parked", "_abandoned")):
                 task.parked = f"{kind}: {closed.reason}"
 

@@ -169,6 +169,6 @@ def verb_of(event: str) -> str:
 
 
 def cancel_event(state: TaskState) -> TaskEvent | None:
-    """How a task in this state is cancelled; None where it cannot be."""
+    """The event that cancels a task in this state; None where it cannot be cancelled."""
     legal = TASK.legal(state)
     return next((event for event in (_E.MANUAL_CANCEL, _E.REJECTED) if legal.get(event) is _S.CANCELLED), None)

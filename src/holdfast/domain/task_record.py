@@ -1,6 +1,8 @@
 """One task as the journal knows it, and the attempts that it has behind it.
 
 `domain/state.py` folds the journal's entries into these records, with the functions below; nothing else changes them.
+What begins and ends together is a record inside the task, frozen, and replaced as a whole. Such a record holds text and
+numbers only, so that the garbage collector need not know it (`gc=False`): there are many, and each turn makes new ones.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.domain.entries import SpawnIntended, TaskFlagged, TaskMoved, TurnUndone
 from holdfast.domain.spend import Caps, Spend
@@ -42,6 +45,100 @@ class Past(msgspec.Struct, frozen=True):
         return int(self.attempt.rpartition(".")[2])
 
 
+class LastClaim(msgspec.Struct, frozen=True, gc=False):
+    """The claim by which the task is held, or was held last. The next claim replaces all of it."""
+
+    # How many there were. Together with the attempt it tells a claim from all others.
+    number: int = 0
+    # The worker that claimed the task; empty while it is not claimed.
+    agent: str = ""
+    # The agent of this claim, also after it gave the task back; empty for a worker from elsewhere.
+    worked_by: str = ""
+    model: str = ""
+    # Why it was given to this agent and model.
+    why: str = ""
+    # Where `worked_by` finds its model, if that is known.
+    endpoint: str = ""
+    # It is held through the API, by a worker that is none of ours.
+    remote: bool = False
+    # What that worker said last.
+    progress: str = ""
+    # An agent was started under this claim.
+    started: bool = False
+
+
+class LastAttempt(msgspec.Struct, frozen=True, gc=False):
+    """The attempt that the task is in, or was in last. A claim of another attempt replaces all of it but `base`."""
+
+    # The task's id with the attempt's number; empty while there was none.
+    id: str = ""
+    # How often it was continued after it was orphaned.
+    resumes: int = 0
+    # The definition's blob with which it began: an edit meanwhile counts for the next one.
+    worked_on: str = ""
+    # The commit of the target branch on which it works. Until its first start that of the attempt before, whose
+    # worktree is still there.
+    base: str = ""
+    # The commit that its first start began with, on top of `base`.
+    begun: str = ""
+    # The snapshot that its next start continues from; empty: `begun`.
+    tree: str = ""
+    # Its last turn, and where the line of that turn ends in turns.jsonl.
+    turn: int = 0
+    offset: int = 0
+    # Each time that a person put its worktree back, and how many of its turns do not stand any more.
+    undos: Undos = ()
+    undone: int = 0
+    # The kind of its failure.
+    failed: str = ""
+
+    @property
+    def stands(self) -> int:
+        """The turn whose tree is in the worktree."""
+        return dict(self.undos).get(self.turn, self.turn)
+
+    @property
+    def was_put_back(self) -> bool:
+        """Whether a person put the worktree back after the last turn."""
+        return self.turn in dict(self.undos)
+
+    @property
+    def at(self) -> str:
+        return f"{self.id}@{self.stands}"
+
+
+class LastStart(msgspec.Struct, frozen=True, gc=False):
+    """The last start of an agent in that attempt. The next start replaces all of it."""
+
+    # Counts the starts of the attempt; 0 while there was none.
+    number: int = 0
+    # The entry that intended it, which its files name; empty where they name none.
+    intent: str = ""
+    # When it was intended; 0 while no agent is at work.
+    began: float = 0.0
+    # What it may spend, and what it has spent of that.
+    reserved: Caps = Caps()
+    used: Spend = Spend()
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether it has neither done nor spent anything."""
+        return not (self.used.turns or self.used.tokens or self.used.usd)
+
+
+class Landing(msgspec.Struct, frozen=True, gc=False):
+    """How far the candidate is on its way to the target branch. The next candidate replaces all of it."""
+
+    # The merged commit that passed its gates, and the target on which it may land: on no other.
+    verified: str = ""
+    verified_on: str = ""
+    # The commit as which it landed, and the branch.
+    commit: str = ""
+    branch: str = ""
+    # Paths that a person changed in a checkout, and that it waits for.
+    waits: tuple[str, ...] = ()
+
+
 class Task(msgspec.Struct):
     """One task as the journal knows it. Times are the journal's, commits and snapshots are names of git objects."""
 
@@ -72,66 +169,22 @@ class Task(msgspec.Struct):
     # What a person said has happened and must not be repeated: gates, as `gate:<name>`.
     happened: tuple[str, ...] = ()
 
-    # -- the last claim ---------------------------------------------------------------------------------------------
-    # How many there were. Together with the attempt it tells a claim from all others.
-    claims: int = 0
-    # The worker that claimed the task; empty while it is not claimed.
-    agent: str = ""
-    # The agent of the last claim, also when that has it no more; empty for a worker from elsewhere.
-    worked_by: str = ""
-    model: str = ""
-    # Why it was given to this agent and model.
-    why: str = ""
-    # Where `worked_by` finds its model, if that is known.
-    endpoint: str = ""
-    # It is held through the API, by a worker that is none of ours.
-    remote: bool = False
-    # What that worker said last.
-    progress: str = ""
+    # -- the work on it ---------------------------------------------------------------------------------------------
+    claim: LastClaim = LastClaim()
+    # How many attempts there were.
+    attempts: int = 0
+    attempt: LastAttempt = LastAttempt()
+    start: LastStart = LastStart()
+    # The next claim continues the attempt instead of beginning another.
+    continues: bool = False
     # The agent and the model to which a person gave it.
     assigned: tuple[str, str] = ("", "")
-
-    # -- the attempt that it is in, or was in last ------------------------------------------------------------------
-    # How many there were, and the last one's id: the task's id with its number.
-    attempts: int = 0
-    attempt: str = ""
-    # The next claim continues this attempt instead of beginning another.
-    continues: bool = False
-    # How often it was continued after it was orphaned.
-    resumes: int = 0
-    # The definition's blob with which the attempt began: an edit meanwhile counts for the next one.
-    worked_on: str = ""
-    # The commit of the target branch on which it works.
-    base: str = ""
-    # The commit that its first start began with, on top of `base`.
-    begun: str = ""
-    # The snapshot that its next start continues from; empty: `begun`.
-    tree: str = ""
-    # Its last turn, and where the line of that turn ends in turns.jsonl.
-    turn: int = 0
-    offset: int = 0
-    # Each time that a person put its worktree back, and how many of its turns do not stand any more.
-    undos: Undos = ()
-    undone: int = 0
-    # The conversation of `worked_by`, where that can be resumed.
+    # The conversation of the claim's `worked_by`, where that can be resumed: also by the next attempt.
     session: str = ""
     # The attempt that lost its conversation and was given back for that.
     lost_in: str = ""
 
-    # -- the last start of that attempt -----------------------------------------------------------------------------
-    # Its number.
-    starts: int = 0
-    # The entry that intended it, which its files name; empty where they name none.
-    intent: str = ""
-    # It took place.
-    started: bool = False
-    # When it was intended; 0 while no agent is at work.
-    began: float = 0.0
-    # What it may spend, and what it has spent of that.
-    reserved: Caps = Caps()
-    used: Spend = Spend()
-
-    # -- what was made, and where it landed -------------------------------------------------------------------------
+    # -- what was made ----------------------------------------------------------------------------------------------
     # The commit that an attempt made, to be verified and landed.
     candidate: str = ""
     # The attempt and turn at which that candidate was made.
@@ -140,47 +193,16 @@ class Task(msgspec.Struct):
     left: PreviousAttempt | None = None
     # The blob with what a gate or a person said of the candidate, for the next attempt.
     feedback: str = ""
-    # The merged commit that passed its gates, and the target on which it may land: on no other.
-    verified: str = ""
-    verified_on: str = ""
-    # The commit as which it landed, and the branch.
-    landed: str = ""
-    landed_on: str = ""
-    # Paths that a person changed in a checkout, and that its landing waits for.
-    landing_waits: tuple[str, ...] = ()
+    landing: Landing = Landing()
 
     # -- how attempts ended, and what all of them cost --------------------------------------------------------------
     # What the last move said of its end, for people: `kind`, `detail` and the like.
     outcome: dict[str, Any] = {}
-    # The kind of failure of the last attempt.
-    failed: str = ""
     # It failed, and another attempt follows by itself.
     again: bool = False
     # Attempts that are over, the oldest first.
     past: tuple[Past, ...] = ()
-    turns: int = 0
-    usd: float = 0.0
-    tokens: int = 0
-    seconds: float = 0.0
-
-    @property
-    def stands(self) -> int:
-        """The turn of this attempt whose tree is in the worktree."""
-        return dict(self.undos).get(self.turn, self.turn)
-
-    @property
-    def was_put_back(self) -> bool:
-        """Whether a person did that, after the last turn."""
-        return self.turn in dict(self.undos)
-
-    @property
-    def at(self) -> str:
-        return f"{self.attempt}@{self.stands}"
-
-    @property
-    def came_to_nothing(self) -> bool:
-        """Whether the last start has neither done nor spent anything."""
-        return not (self.used.turns or self.used.tokens or self.used.usd)
+    spent: Spend = Spend()
 
 
 def standing(turn: int, undos: Undos) -> list[int]:
@@ -199,7 +221,7 @@ _UNABLE = {"failed", "not_started", "resumes_exhausted"}
 
 def seems_lost(task: Task) -> bool:
     """Whether a task failed because its conversation is missing."""
-    return bool(task.session) and task.failed in _UNABLE and task.came_to_nothing
+    return bool(task.session) and task.attempt.failed in _UNABLE and task.start.came_to_nothing
 
 
 # -- what entries make of it -------------------------------------------------------------------------------------------
@@ -210,36 +232,39 @@ def flag(task: Task, flagged: TaskFlagged) -> None:
     task.happened += flagged.happened
     task.restored = task.restored and bool(flagged.parked or flagged.happened)
     if flagged.anew:
-        task.continues, task.session, task.left, task.made = False, "", None, task.at
+        task.continues, task.session, task.left, task.made = False, "", None, task.attempt.at
 
 
 def fail(task: Task, moved: TaskMoved) -> None:
     """Records a failure. Feedback of a gate or a person stays until a candidate or other feedback replaces it."""
-    task.feedback, task.failed = moved.feedback or task.feedback, str(moved.outcome.get("kind", ""))
-    if task.attempt:
+    task.feedback = moved.feedback or task.feedback
+    task.attempt = failed = replace(task.attempt, failed=str(moved.outcome.get("kind", "")))
+    if failed.id:
         detail = str(moved.outcome.get("detail", ""))
         detail = detail if len(detail) <= DETAIL_CHARS_MAX else detail[:DETAIL_CHARS_MAX] + "…"
-        end_attempt(task, Past(task.attempt, task.turn, task.failed, detail, task.undos))
+        end_attempt(task, Past(failed.id, failed.turn, failed.failed, detail, failed.undos))
 
 
 def undo(task: Task, undone: TurnUndone) -> None:
-    if undone.attempt != task.attempt:
+    before = task.attempt
+    if undone.attempt != before.id:
         # What an earlier attempt left is there only up to that turn.
         if task.left is not None and task.left.attempt == undone.attempt:
-            task.left = msgspec.structs.replace(task.left, turn=undone.turn)
+            task.left = replace(task.left, turn=undone.turn)
         return
-    task.tree = undone.tree
-    kept = (each for each in task.undos if each[0] != task.turn)
-    task.undos = (*kept, (task.turn, min(undone.turn, task.turn)))
-    task.undone = task.turn - len(standing(task.turn, task.undos))
-    if task.past and task.past[-1].attempt == task.attempt:
-        end_attempt(task, msgspec.structs.replace(task.past[-1], undos=task.undos))
+    kept = (each for each in before.undos if each[0] != before.turn)
+    undos = (*kept, (before.turn, min(undone.turn, before.turn)))
+    gone = before.turn - len(standing(before.turn, undos))
+    task.attempt = replace(before, tree=undone.tree, undos=undos, undone=gone)
+    if task.past and task.past[-1].attempt == before.id:
+        end_attempt(task, replace(task.past[-1], undos=undos))
 
 
-def intend(task: Task, spawn: SpawnIntended, moment: float) -> None:
-    task.starts, task.base = max(spawn.start, task.starts), spawn.base or task.base
-    task.begun = task.begun or spawn.tree
-    task.reserved, task.used, task.began, task.restored = spawn.reserved, Spend(), moment, False
+def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None:
+    attempt, number = task.attempt, max(spawn.start, task.start.number)
+    task.attempt = replace(attempt, base=spawn.base or attempt.base, begun=attempt.begun or spawn.tree)
+    task.start = LastStart(number, intent, moment, spawn.reserved)
+    task.restored = False
 
 
 def end_attempt(task: Task, one: Past) -> None:

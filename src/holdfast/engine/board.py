@@ -97,7 +97,7 @@ class Board:
 
     def worked_on(self, task: Task) -> Definition:
         """As it was when the attempt began: an edit meanwhile counts for the next one."""
-        return self.pinned(task.id, task.worked_on or task.definition)
+        return self.pinned(task.id, task.attempt.worked_on or task.definition)
 
     def pinned(self, name: str, digest: str) -> Definition:
         task = self.tasks[name]

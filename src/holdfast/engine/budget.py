@@ -1,4 +1,4 @@
-"""What a start may spend. Pure: the state, the settings and the time decide.
+"""The budget of a start. Pure: the state, the settings and the time decide.
 
 Three caps hold at once: the task's, the run's and the UTC day's, each on dollars, tokens, turns and seconds. A start is
 given a share of what is left, and until it ends that share is nobody else's. A runner ends its agent once the share is
@@ -40,9 +40,9 @@ class BudgetRefusal(msgspec.Struct, frozen=True):
 def reserve(
     state: State, task: Task, definition: Definition, config: Config, now: float, free_slots: int
 ) -> Caps | BudgetRefusal:
-    """What this start may spend. `free_slots`: how many starts share what is left, this one included."""
+    """The caps of this start. `free_slots`: how many starts share what is left, this one included."""
     day = int(now // DAY_S)
-    left = caps(config, "task", definition).less(Spend(task.usd, task.tokens, task.turns, task.seconds))
+    left = caps(config, "task", definition).less(task.spent)
     if short := _used_up(left):
         return BudgetRefusal(f"The task {task.id} has used up its {_setting(short, 'task', definition)}.", None, "task")
     set_aside = _set_aside(other for other in list(state.tasks.values()) if other.id != task.id)
@@ -68,9 +68,9 @@ def binding(task: Task, definition: Definition, config: Config, state: State, li
     """
     cap = getattr(caps(config, "task", definition), limit_name)
     if cap is not None:
-        before = getattr(task, limit_name) - getattr(task.used, limit_name)
-        reserved = getattr(task.reserved, limit_name)
-        if getattr(task, limit_name) >= cap or (reserved is not None and reserved >= (cap - before) * (1 - _ALIKE)):
+        spent, reserved = getattr(task.spent, limit_name), getattr(task.start.reserved, limit_name)
+        before = spent - getattr(task.start.used, limit_name)
+        if spent >= cap or (reserved is not None and reserved >= (cap - before) * (1 - _ALIKE)):
             return "task"
     today = state.days[max(state.days)] if state.days else Spend()
     of_run = getattr(caps(config, "run").less(state.run), limit_name)
@@ -95,7 +95,7 @@ def _set_aside(tasks: Iterable[Task]) -> Spend:
     total = Spend()
     for task in tasks:
         if task.state in AT_WORK:
-            left = task.reserved.less(task.used)
+            left = task.start.reserved.less(task.start.used)
             total += Spend(left.usd or 0.0, left.tokens or 0, left.turns or 0, left.seconds or 0.0)
     return total
 

@@ -1,4 +1,4 @@
-"""What the steps of the work share: the board, the effects, the agents, the worktrees, and how a task is moved."""
+"""The parts that the steps of the work share: board, effects, agents, worktrees, and how a task is moved."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class RunContext:
         self.append(self.moved(task, event, reason, **more))
 
     def moved(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> Record:
-        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt, **more}
+        inputs = {"task": task.id, "event": event, "reason": reason, "attempt": task.attempt.id, **more}
         return Record(MOVE_TO[TASK.next(task.state, event)], inputs, actor="loop")
 
     def flagged(self, task: Task, actor: str = "loop", **flags: Any) -> Record:
@@ -221,13 +221,13 @@ class RunContext:
         """Raises ResultLost where a commit of the attempt is not whole. Called before it is taken, judged or landed."""
         store = self.worktrees.store
         for commit, reason in store.incomplete({commit for commit in commits if commit}).items():
-            raise ResultLost(task=task.id, attempt=task.attempt, commit=commit, store=store.path, reason=reason)
+            raise ResultLost(task=task.id, attempt=task.attempt.id, commit=commit, store=store.path, reason=reason)
 
     def park(self, task: Task, reason: str) -> None:
         """Leaves a task to a person; one that was claimed and not started is nobody's again."""
         if task.parked:
             return
-        is_unstarted = task.state is TaskState.CLAIMED and not task.started
+        is_unstarted = task.state is TaskState.CLAIMED and not task.claim.started
         back = [self.moved(task, TaskEvent.UNCLAIM, Reason.PARKED)] if is_unstarted else []
         self.append(*back, self.flagged(task, parked=reason, not_before=task.not_before))
         self.note(task.id, reason)
@@ -241,7 +241,7 @@ class RunContext:
             most = self.board.worked_on(task).max_attempts or most
         again = task.attempts < most
         told = self.blobs.put(feedback.encode(), content_type="text/plain") if feedback else ""
-        outcome = {"kind": kind, "detail": detail, "attempt": task.attempt}
+        outcome = {"kind": kind, "detail": detail, "attempt": task.attempt.id}
         self.move(task, event, reason, outcome=outcome, feedback=told, again=again, **more)
         left = f"; attempt {task.attempts + 1} of {most} follows" if again else ""
         self.note(task.id, detail.removesuffix(".") + left if left else detail)

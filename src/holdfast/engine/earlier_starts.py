@@ -1,4 +1,4 @@
-"""What earlier starts left: trees to continue from, and files of a lost journal that are in the way.
+"""Leftovers of earlier starts: trees to continue from, and files of a lost journal that are in the way.
 
 Which tree a later start continues from, the journal says, by its commit: of the last turn that stands, of the end of a
 start that was paused, or of an orphan that is kept as it was found. An attempt without any begins with its base and the
@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from holdfast.domain.state import State
-from holdfast.domain.task_record import PreviousAttempt, Task
+from holdfast.domain.task_record import LastAttempt, PreviousAttempt, Task
 from holdfast.domain.wording import plural
 from holdfast.engine.prompt import PromptTree
 from holdfast.errors import NestedLost, SnapshotLost, TurnUnknown
@@ -36,7 +36,7 @@ STRANGER_GRACE_S = 5.0
 def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
     """The task and the attempt that `name` means: an attempt itself, or a task, whose last attempt is meant."""
     if name in state.tasks:
-        return state.tasks[name], state.tasks[name].attempt
+        return state.tasks[name], state.tasks[name].attempt.id
     task = state.tasks.get(name.rpartition(".")[0])
     number = name.rpartition(".")[2]
     if task is None or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= task.attempts:
@@ -46,8 +46,8 @@ def attempt_named(state: State, name: str) -> tuple[Task, str] | None:
 
 def base_of(journal: LedgerReader, task: Task | None, attempt: str) -> str:
     """The commit that an attempt began with; empty where the journal does not know it. `task` is the attempt's."""
-    if task is not None and task.attempt == attempt:
-        return task.base
+    if task is not None and task.attempt.id == attempt:
+        return task.attempt.base
     found = (
         str(entry.inputs.get("base", ""))
         for _, entry in journal.read()
@@ -87,40 +87,40 @@ def snapshots_of(store: Store, attempt: str) -> dict[str, str]:
 
 def continued_tree(worktrees: Worktrees, journal: LedgerReader, task: Task) -> tuple[str, PromptTree]:
     """The snapshot that the attempt's next start continues from, and what its prompt says of it."""
-    snapshot = tree_of(journal, task)
+    attempt, snapshot = task.attempt, tree_of(journal, task.attempt)
     if snapshot:
-        expect_whole(worktrees.store, task.id, task.attempt, task.stands, snapshot)
-        expect_nested(worktrees, task.id, task.attempt, task.stands, task.base, commit=snapshot)
-    return snapshot, _interrupted(worktrees.store, journal, task)
+        expect_whole(worktrees.store, task.id, attempt.id, attempt.stands, snapshot)
+        expect_nested(worktrees, task.id, attempt.id, attempt.stands, attempt.base, commit=snapshot)
+    return snapshot, _interrupted(worktrees.store, journal, attempt, task.start.number)
 
 
-def tree_of(journal: LedgerReader, task: Task) -> str:
+def tree_of(journal: LedgerReader, attempt: LastAttempt) -> str:
     """The snapshot that the next start of the attempt goes on with; empty where it begins from its base."""
-    if task.tree or not task.stands:
-        return task.tree
+    if attempt.tree or not attempt.stands:
+        return attempt.tree
     # An undo from before its entry said which commit.
-    return journalled_turns(journal, task.attempt).get(task.stands, "")
+    return journalled_turns(journal, attempt.id).get(attempt.stands, "")
 
 
-def _interrupted(store: Store, journal: LedgerReader, task: Task) -> PromptTree:
-    """The files that the agent changed after its last turn, before its start was orphaned."""
-    orphan = snapshots_of(store, task.attempt).get(f"orphan-{task.starts}")
-    if orphan is None or task.was_put_back:
+def _interrupted(store: Store, journal: LedgerReader, attempt: LastAttempt, start: int) -> PromptTree:
+    """The files that the agent changed after its last turn, before this start was orphaned."""
+    orphan = snapshots_of(store, attempt.id).get(f"orphan-{start}")
+    if orphan is None or attempt.was_put_back:
         return PromptTree()
-    last = journalled_turns(journal, task.attempt).get(task.stands, "")
+    last = journalled_turns(journal, attempt.id).get(attempt.stands, "")
     if last and not store.descends(orphan, last):
         # By its name alone it is of an older life of this data root.
         return PromptTree()
-    trees = f"{last or task.begun or task.base}^{{tree}}", f"{orphan}^{{tree}}"
+    trees = f"{last or attempt.begun or attempt.base}^{{tree}}", f"{orphan}^{{tree}}"
     asked = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", *trees)
     names = [git.readable(name) for name in store.run(*asked).fields()]
-    return PromptTree(differing=sorted(names), is_kept=task.tree == orphan)
+    return PromptTree(differing=sorted(names), is_kept=attempt.tree == orphan)
 
 
 def turn_as_commit(
     trees: Worktrees, journal: LedgerReader, task: Task, left: PreviousAttempt, who: merges.GitAuthor
 ) -> str:
-    """What an earlier attempt had changed by the end of a turn, as one commit on its base."""
+    """The changes of an earlier attempt up to the end of a turn, as one commit on its base."""
     snapshot = snapshot_of(journal, left.attempt, left.turn)
     expect_whole(trees.store, task.id, left.attempt, left.turn, snapshot)
     expect_nested(trees, task.id, left.attempt, left.turn, left.base, commit=snapshot)

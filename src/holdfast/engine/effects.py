@@ -32,7 +32,7 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 class EffectContext(Protocol):
-    """What an effect needs of a run: where it is journalled, and which effects there are."""
+    """The part of a run that an effect needs: where it is journalled, and which effects there are."""
 
     @property
     def ledger(self) -> Ledger: ...

@@ -7,6 +7,7 @@ twice. A landing that loses a race, or finds the target moved, starts over with 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -43,28 +44,28 @@ class LandingResult(StrEnum):
 
 def verify_and_land(context: RunContext, task: Task) -> LandingResult:
     """Verifies, lands and closes a task that is done, as far as it gets."""
-    if not task.candidate and not task.attempt:
+    if not task.candidate and not task.attempt.id:
         # Its subtasks were its work, and each has landed by itself.
         _close(context, task, {"kind": "subtasks"})
         return LandingResult.CLOSED
-    if not task.candidate and task.remote and not verify.gates_of(context.board.worked_on(task), context.config):
+    if not task.candidate and task.claim.remote and not verify.gates_of(context.board.worked_on(task), context.config):
         # There is nothing to land, and nothing that could judge it.
-        _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt})
+        _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt.id})
         return LandingResult.CLOSED
     if _is_answer(context, task):
-        context.worktrees.remove(task.id, landed=task.candidate or task.base)
+        context.worktrees.remove(task.id, landed=task.candidate or task.attempt.base)
         answer = _answer_of(context, task)
-        _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt})
+        _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt.id})
         return LandingResult.CLOSED
     left: list[str] | None = None
-    while not task.landed:
+    while not task.landing.commit:
         verdict = _verify(context, task)
         if verdict is not None:
             return verdict
         if _has_landed(task):
             break
         if context.board.worked_on(task).approve and not task.approved:
-            context.move(task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED, agent=task.agent)
+            context.move(task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED, agent=task.claim.agent)
             context.note(task.id, "waits for `holdfast approve`")
             return LandingResult.APPROVAL
         branch = context.branch
@@ -72,21 +73,22 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
             left = _land(context, task, branch)
         except LandingLost:
             context.note(task.id, "the target moved meanwhile; verifying with the newer one")
-    branch = task.landed_on or context.branch
+    branch = task.landing.branch or context.branch
     left = left if left is not None else _refresh(context, task, branch)
     # Before the task is closed: nobody comes back to one that is.
     context.worktrees.remove(task.id, landed=task.candidate)
-    _close(context, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": left}, branch)
+    outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": left}
+    _close(context, task, outcome, branch)
     return LandingResult.CLOSED
 
 
 def _verify(context: RunContext, task: Task) -> LandingResult | None:
-    """None when the commit that would land has passed, and is in `task.verified`; or has landed, unknown to us."""
+    """None when the commit that would land has passed (`task.landing.verified`), or has landed, unknown to us."""
     verdict = judge(context, task)
     if verdict is None or (verdict.kind == "empty_change" and recovery.recognise(context, task)):
         return None
     reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
-    told = verify.feedback(verdict, context.blobs)
+    told = gate_results.feedback(verdict, context.blobs)
     context.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, feedback=told)
     for line in gate_results.failed_output(context.blobs, verdict):
         context.note(task.id, gate_results.OUTPUT + line)
@@ -96,7 +98,7 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
 def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = context.branch
-    context.expect_result(task, task.candidate, task.verified)
+    context.expect_result(task, task.candidate, task.landing.verified)
     target = merges.newest(context.repo, branch)
     if context.last_landed not in ("", target) and not reaches(context.repo, branch, context.last_landed):
         missed, context.last_landed = context.last_landed, ""
@@ -107,7 +109,7 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
             context.last_landed = missed
             raise
         target = merges.newest(context.repo, branch)
-    if task.verified and task.verified_on == target:
+    if task.landing.verified and task.landing.verified_on == target:
         return None
     made = context.board.worked_on(task)
     if not task.candidate:
@@ -121,7 +123,7 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     gates = verify.gates_of(made, context.config)
     intended = VerifyIntended(
         task=task.id,
-        attempt=task.attempt,
+        attempt=task.attempt.id,
         candidate=task.candidate,
         target=target,
         merged=merged.commit,
@@ -135,7 +137,7 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
 
 
 def _has_landed(task: Task) -> bool:
-    return bool(task.landed)
+    return bool(task.landing.commit)
 
 
 def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True) -> list[str]:
@@ -144,23 +146,24 @@ def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True
     The checkouts' indexes are held all the while. In between they are those of the commit before: what `git commit`
     records from them puts the old files back.
     """
-    found = refresh.checkouts(context.repo, branch)
+    found, landing = refresh.checkouts(context.repo, branch), task.landing
     if found:
         # It may have been verified long ago, and no ref of the user's leads to it yet.
-        context.worktrees.store.hand_over(task.verified, task.verified_on)
+        context.worktrees.store.hand_over(landing.verified, landing.verified_on)
     effect = context.effects[RefreshIntended]
     assert isinstance(effect, refresh.Refresh)
     with effect.holding(found):
-        paths = [path for each in found for path in refresh.blockers(each, branch, task.verified_on, task.verified)]
+        blockers = (refresh.blockers(each, branch, landing.verified_on, landing.verified) for each in found)
+        paths = [path for each in blockers for path in each]
         if paths:
             # Journalled once for the same paths, so that everybody sees it, also without a run.
-            if is_noted and task.landing_waits != tuple(paths):
-                waiting = LandingWaiting(task.id, task.attempt, branch, paths)
+            if is_noted and landing.waits != tuple(paths):
+                waiting = LandingWaiting(task.id, task.attempt.id, branch, paths)
                 context.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
             raise LandingWaits(task=task.id, paths=", ".join(paths[:5]))
-        intended = LandIntended(task.id, task.attempt, branch, task.verified_on, task.verified)
+        intended = LandIntended(task.id, task.attempt.id, branch, landing.verified_on, landing.verified)
         carry_out(context, intended)
-        context.last_landed = task.landed
+        context.last_landed = task.landing.commit
         return _refresh(context, task, branch)
 
 
@@ -169,22 +172,23 @@ def _refresh(context: RunContext, task: Task, branch: str) -> list[str]:
     left: list[str] = []
     if "refresh" in task.happened:
         return left
+    landing = task.landing
     for checkout in refresh.checkouts(context.repo, branch):
-        intended = RefreshIntended(task.id, task.attempt, str(checkout), task.verified_on, task.landed)
+        intended = RefreshIntended(task.id, task.attempt.id, str(checkout), landing.verified_on, landing.commit)
         left += carry_out(context, intended).get("left", [])
     if left:
         context.note(task.id, f"landed; left as you have them in your checkout: {', '.join(left[:5])}")
     return left
 
 
-def _close(context: RunContext, task: Task, outcome: dict[str, object], branch: str = "") -> None:
+def _close(context: RunContext, task: Task, outcome: Mapping[str, object], branch: str = "") -> None:
     context.move(task, TaskEvent.JANITOR_VERIFIED_AND_MERGED, Reason.LANDED, outcome=outcome)
     pins.release(context.repo, context.layout, [task])
     branch = (branch or context.branch).removeprefix("refs/heads/")
-    without = "closed on its worker's word, with nothing to land" if task.attempt else "closed: its subtasks landed"
+    without = "closed on its worker's word, with nothing to land" if task.attempt.id else "closed: its subtasks landed"
     if outcome.get("kind") == "answer":
         without = f"closed with an answer, and nothing changed: `holdfast show {task.id}`"
-    context.note(task.id, f"landed on {branch} as {task.landed[:12]}" if task.landed else without)
+    context.note(task.id, f"landed on {branch} as {task.landing.commit[:12]}" if task.landing.commit else without)
 
 
 # -- tasks that change nothing ----------------------------------------------------------------------------------------
@@ -192,7 +196,7 @@ def _close(context: RunContext, task: Task, outcome: dict[str, object], branch: 
 
 def _is_answer(context: RunContext, task: Task) -> bool:
     """Whether it may change nothing (a question, a review), and has changed nothing: what was said is its result."""
-    is_unchanged = not task.landed and task.candidate in ("", task.base)
+    is_unchanged = not task.landing.commit and task.candidate in ("", task.attempt.base)
     return is_unchanged and bool(context.board.worked_on(task).may_change_nothing)
 
 
@@ -200,7 +204,7 @@ def _answer_of(context: RunContext, task: Task) -> str:
     """The agent's last words: those of its end, or else the last that it said, or that its command printed."""
     told = str(task.outcome.get("detail", "")).strip()
     if told in _WITHOUT_WORDS:
-        traces = context.layout.attempt_files(task.attempt).traces
+        traces = context.layout.attempt_files(task.attempt.id).traces
         records = [line.record for line in jsonl.LineLedger(traces).read()] if traces.exists() else []
         said = [str(record.get("text", "")) for record in records if record.get("kind") == "said"]
         printed = [str(record["output"]) for record in records if record.get("kind") == "tool" and "output" in record]
@@ -215,10 +219,11 @@ def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict 
     """Lands the verified commit as a new branch, where no checkout is in its way; None when it did."""
     if (verdict := judge(context, task)) is not None:
         return verdict
-    intended = LandIntended(task.id, task.attempt, branch, "0" * len(task.verified), task.verified)
+    intended = LandIntended(task.id, task.attempt.id, branch, "0" * len(task.landing.verified), task.landing.verified)
     carry_out(context, intended)
     context.worktrees.remove(task.id, landed=task.candidate)
-    _close(context, task, {"commit": task.landed, "branch": branch, "attempt": task.attempt, "left": []}, branch)
+    outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": []}
+    _close(context, task, outcome, branch)
     return None
 
 
@@ -229,13 +234,12 @@ def see_to_lost(context: RunContext) -> None:
         context.ledger.state.tasks,
     )
     for task in undone(context.repo, [tasks[name] for name in lost if branch_of(tasks[name]) == context.branch]):
-        context.note(
-            task.id, f"a `git reset` or `git stash` undid its landing {task.landed[:12]}, which came meanwhile"
-        )
-        promoted = LandingPromoted(task.id, task.attempt, branch_of(task), task.landed)
+        commit = task.landing.commit
+        context.note(task.id, f"a `git reset` or `git stash` undid its landing {commit[:12]}, which came meanwhile")
+        promoted = LandingPromoted(task.id, task.attempt.id, branch_of(task), commit)
         context.append(Record("landing_promoted", msgspec.to_builtins(promoted), actor="loop"))
         if (rejected := land_again(context, task)) is None:
-            context.note(task.id, f"landed again as {task.landed[:12]}")
+            context.note(task.id, f"landed again as {task.landing.commit[:12]}")
             del lost[task.id]
         else:
             context.note(task.id, f"it cannot be landed again: {rejected.kind}: {rejected.detail}")

@@ -30,10 +30,11 @@ PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
 
 def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
     """Ends whatever is left of the attempt, and journals that it is orphaned, or its end if it wrote one just now."""
-    files = context.layout.attempt_files(task.attempt)
-    starts.end_all(files, task.attempt, task.starts, context.config.grace_s)
+    attempt, start = task.attempt.id, task.start
+    files = context.layout.attempt_files(attempt)
+    starts.end_all(files, attempt, start.number, context.config.grace_s)
     # It may have come to its end just now, and said so.
-    ended = attempt_folder.read_exit(files, task.starts, task.intent)
+    ended = attempt_folder.read_exit(files, start.number, start.intent)
     if ended is not None and ended.ending is not Ending.STOPPED:
         apply_exit(context, task, ended)
         return
@@ -42,10 +43,9 @@ def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
     context.move(
         task, event, reason, session=_session(files) or task.session, rest=uncounted_spend(context, task, None)
     )
-    said = _last_words(context, task.attempt)
-    context.note(
-        task.id, f"{task.attempt} is orphaned after turn {task.turn}" + (f"; its runner said: {said}" if said else "")
-    )
+    said = _last_words(context, attempt)
+    words = f"; its runner said: {said}" if said else ""
+    context.note(task.id, f"{attempt} is orphaned after turn {task.attempt.turn}{words}")
 
 
 def _session(files: Attempt) -> str:
@@ -74,43 +74,44 @@ def continue_orphan(context: RunContext, task: Task) -> None:
     """
     made = context.board.worked_on(task)
     most = made.max_resumes if made.max_resumes is not None else context.config.max_resumes
-    if task.resumes >= most:
+    if task.attempt.resumes >= most:
         if _salvage(context, task, made):
             return
-        detail = f"it was continued {task.resumes} times, and was orphaned again"
-        if said := _last_words(context, task.attempt):
+        detail = f"it was continued {task.attempt.resumes} times, and was orphaned again"
+        if said := _last_words(context, task.attempt.id):
             detail += f"; the last words of its runner: {said}"
-        more: dict[str, Any] = {"forget": True} if task.session and task.came_to_nothing else {}
+        more: dict[str, Any] = {"forget": True} if task.session and task.start.came_to_nothing else {}
         context.fail(task, TaskEvent.UNRECOVERABLE, Reason.RESUMES_EXHAUSTED, "resumes_exhausted", detail, **more)
         return
     back = context.moved(task, TaskEvent.REQUEUED_FOR_RETRY, Reason.RESUMED, tree=_save(context, task))
-    if task.used.turns or not task.resumes:
+    if task.start.used.turns or not task.attempt.resumes:
         context.append(back)
         return
-    # It came to nothing, and not for the first time: at once it would come to nothing again.
-    not_before = context.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.resumes)
+    # Its start did nothing, and not for the first time: started at once, it would do nothing again.
+    not_before = context.clock() + min(PAUSE_S_MAX, PAUSE_S * 2**task.attempt.resumes)
     context.append(context.flagged(task, "holdfast", parked=task.parked, not_before=not_before), back)
 
 
 def _save(context: RunContext, task: Task) -> str:
     """Saves an orphan's tree as it was found; returns its commit where the next start has to begin with it.
 
-    Empty: `Task.tree` stays. Once: a tree that descends from the one that this start began with was saved by a process
-    that died before it journalled it.
+    Empty: the attempt's `tree` stays. Once: a tree that descends from the one that this start began with was saved by
+    a process that died before it journalled it.
     """
-    if not context.worktrees.mend(task.id, task.base):
+    attempt, start = task.attempt, task.start.number
+    if not context.worktrees.mend(task.id, attempt.base):
         return ""
-    snapshots, store = context.worktrees.snapshots(task.id, task.base), context.worktrees.store
-    name = f"orphan-{task.starts}"
-    saved = snapshots.names(task.attempt).get(name, "")
-    before = earlier_starts.tree_of(context.ledger, task)
+    snapshots, store = context.worktrees.snapshots(task.id, attempt.base), context.worktrees.store
+    name = f"orphan-{start}"
+    saved = snapshots.names(attempt.id).get(name, "")
+    before = earlier_starts.tree_of(context.ledger, attempt)
     if not saved or (before and not store.descends(saved, before)):
-        saved = snapshots.take(task.attempt, name, large="leave_out").commit
-    files = context.layout.attempt_files(task.attempt)
-    began = attempt_folder.read_start(files, task.starts)
+        saved = snapshots.take(attempt.id, name, large="leave_out").commit
+    files = context.layout.attempt_files(attempt.id)
+    began = attempt_folder.read_start(files, start)
     # After a power cut a worktree lacks what the agent wrote and nobody synced, also of turns before the last.
     is_of_this_boot = began is not None and began.boot_id == identity.boot_id()
-    return saved if is_of_this_boot and _worked_after_last_turn(files, task.starts) else ""
+    return saved if is_of_this_boot and _worked_after_last_turn(files, start) else ""
 
 
 def _worked_after_last_turn(files: Attempt, start: int) -> bool:
@@ -132,16 +133,17 @@ def _salvage(context: RunContext, task: Task, made: Definition) -> bool:
     they refuse fails the attempt as usual, and the next one begins with it.
     """
     is_judged = bool(verify.gates_of(made, context.config)) or (made.approve or False)
-    candidate = _candidate(context, task, made) if is_judged and task.stands else ""
+    turn = task.attempt.stands
+    candidate = _candidate(context, task, made) if is_judged and turn else ""
     if not candidate:
         return False
-    detail = f"turn {task.stands} of {task.attempt}, which was orphaned too often to be continued, is judged as it is"
+    detail = f"turn {turn} of {task.attempt.id}, which was orphaned too often to be continued, is judged as it is"
     context.move(
         task,
         TaskEvent.PARTIAL_WORK_MERGED,
         Reason.SALVAGED,
         candidate=candidate,
-        agent=task.agent,
+        agent=task.claim.agent,
         outcome={"detail": detail},
     )
     context.note(task.id, detail)
@@ -150,19 +152,17 @@ def _salvage(context: RunContext, task: Task, made: Definition) -> bool:
 
 def _candidate(context: RunContext, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
-    store, snapshot = (
-        context.worktrees.store,
-        earlier_starts.journalled_turns(context.ledger, task.attempt).get(task.stands, ""),
-    )
+    store, attempt = context.worktrees.store, task.attempt
+    snapshot = earlier_starts.journalled_turns(context.ledger, attempt.id).get(attempt.stands, "")
     if not snapshot or store.flaw_of(snapshot):
         return ""
-    if merges.nested(store, task.base, snapshot, context.worktrees.exclude):
+    if merges.nested(store, attempt.base, snapshot, context.worktrees.exclude):
         # It would be salvaged without files of it.
         return ""
     message = commit_messages.of_candidate(context, task, made)
     who = merges.identity(context.repo, context.config)
     trees = context.worktrees
     found = merges.candidate(
-        store, task.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules, attempt=task.attempt
+        store, attempt.base, snapshot, message, who, exclude=trees.exclude, modules=trees.modules, attempt=attempt.id
     )
     return found or ""

@@ -92,15 +92,15 @@ def is_down(context: RunContext, agent: str, model: str) -> bool:
 def pause(context: RunContext, task: Task, ended: Exit, **more: object) -> None:
     """Gives back the task of an agent that cannot use its model; at once, where another agent is to have it."""
     now, reason = context.clock(), REASONS[ended.ending]
-    key = task.worked_by, task.endpoint
+    key = task.claim.worked_by, task.claim.endpoint
     before = context.ledger.state.outages.get(key)
     until = ended.until or _until(context, reason, before, now)
     then = outage.after(before, key, reason, ended.detail, at=now, until=until)
     cause = f"{then.name} {then.what}: {ended.detail}"
     not_before = 0.0 if _has_another(context, task, then, now) else until
-    outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt}
+    outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt.id}
     context.pause(task, TaskEvent.REQUEUE, reason, cause, not_before, until=until, outcome=outcome, **more)
-    context.note(task.id, f"{task.attempt} pauses until {moment(until)}: {ended.detail}")
+    context.note(task.id, f"{task.attempt.id} pauses until {moment(until)}: {ended.detail}")
     if outage.is_open(then, policy(context.config)) and (before is None or then.until > before.until):
         context.note("", f"{sentence(then, now)}. Nothing new is started with it before, and then one task goes first.")
 

@@ -62,7 +62,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             outages.pause(context, task, ended, **_end_of(context, task, ended))
         case Ending.ENVIRONMENT:
             # The machine failed, and not the task: it goes on with the same attempt, when the loop says.
-            outcome = {"kind": "environment", "detail": ended.detail, "attempt": task.attempt}
+            outcome = {"kind": "environment", "detail": ended.detail, "attempt": task.attempt.id}
             more = _end_of(context, task, ended)
             back = context.moved(task, TaskEvent.REQUEUE, Reason.ENVIRONMENT, outcome=outcome, **more)
             context.append(back, context.held_up(task, ended.detail))
@@ -81,7 +81,7 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             context.move(
                 task, TaskEvent.CRASH, Reason.CRASHED, session=ended.session, rest=uncounted_spend(context, task, ended)
             )
-            context.note(task.id, f"{task.attempt} crashed: {_with_last_lines(context, task, ended)}")
+            context.note(task.id, f"{task.attempt.id} crashed: {_with_last_lines(context, task, ended)}")
         case Ending.FAILED | Ending.NOT_STARTED if _is_lost(context, task, ended):
             _begin_anew(context, task, ended)
         case failed:
@@ -94,10 +94,10 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
 
 def _is_lost(context: RunContext, task: Task, ended: Exit) -> bool:
     """Whether a start that was to resume a conversation did nothing: no turn, no output, no spending."""
-    agent = context.agents.get(task.worked_by)
-    if not task.session or agent is None or not agent.resumes or not task.came_to_nothing:
+    agent = context.agents.get(task.claim.worked_by)
+    if not task.session or agent is None or not agent.resumes or not task.start.came_to_nothing:
         return False
-    traces = context.layout.attempt_files(task.attempt).traces
+    traces = context.layout.attempt_files(task.attempt.id).traces
     told = (line.record for line in jsonl.LineLedger(traces).read()) if traces.exists() else ()
     return not (ended.spent.usd or ended.spent.tokens or any(each.get("start") == ended.start for each in told))
 
@@ -105,20 +105,20 @@ def _is_lost(context: RunContext, task: Task, ended: Exit) -> bool:
 def _begin_anew(context: RunContext, task: Task, ended: Exit) -> None:
     """The next start begins another conversation. The first time in an attempt, that is no fault of the attempt's."""
     detail = f"The conversation {task.session} was lost: it could not be resumed. {ended.detail.rstrip('.')}."
-    if lines := _last_lines(context.layout.attempt_files(task.attempt), ended.start):
+    if lines := _last_lines(context.layout.attempt_files(task.attempt.id), ended.start):
         detail += f' Its last words: "{lines[-1]}".' if lines[-1] not in detail else ""
     more: dict[str, Any] = {**_end_of(context, task, ended), "session": "", "forget": True}
-    if task.lost_in == task.attempt:
+    if task.lost_in == task.attempt.id:
         context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, _FAILED[ended.ending], ended.ending, detail, **more)
         return
-    outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt}
+    outcome = {"kind": "conversation_lost", "detail": detail, "attempt": task.attempt.id}
     context.move(task, TaskEvent.REQUEUE, Reason.CONVERSATION_LOST, outcome=outcome, **more)
-    context.note(task.id, f"{detail} {task.attempt} begins another one, with the history in its prompt.")
+    context.note(task.id, f"{detail} {task.attempt.id} begins another one, with the history in its prompt.")
 
 
 def _with_last_lines(context: RunContext, task: Task, ended: Exit) -> str:
     """The ending, with the last output where it gave no reason."""
-    lines = _last_lines(context.layout.attempt_files(task.attempt), ended.start)
+    lines = _last_lines(context.layout.attempt_files(task.attempt.id), ended.start)
     if not lines or not ended.detail.startswith(_WITHOUT_REASON) or lines[-1] in ended.detail:
         return ended.detail
     return f'{ended.detail} It printed: "{" / ".join(lines)}".'
@@ -148,12 +148,12 @@ def _end_of(context: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
 
 def uncounted_spend(context: RunContext, task: Task, ended: Exit | None) -> Spend:
     """The spending of a start that no turn has counted: an agent pays for its last words, too."""
-    used = task.used
+    used = task.start.used
     if ended is not None:
         spent = ended.spent
     else:
-        ledger = jsonl.LineLedger(context.layout.attempt_files(task.attempt).spend)
-        lines = [line.record for line in ledger.read() if line.record["start"] == task.starts]
+        ledger = jsonl.LineLedger(context.layout.attempt_files(task.attempt.id).spend)
+        lines = [line.record for line in ledger.read() if line.record["start"] == task.start.number]
         tokens = sum(line["tokens_in"] + line["tokens_out"] for line in lines)
         spent = Spend(sum(line["usd"] for line in lines), tokens, 0, used.seconds)
     # Less than nothing where an agent says in the end that it cost less than was estimated.
@@ -163,11 +163,10 @@ def uncounted_spend(context: RunContext, task: Task, ended: Exit | None) -> Spen
 
 def unsettled_spend(context: RunContext, task: Task) -> Spend:
     """The spending of the last start, which has ended, after its last turn."""
-    if not task.starts or task.remote:
+    if not task.start.number or task.claim.remote:
         return Spend()
-    return uncounted_spend(
-        context, task, attempt_folder.read_exit(context.layout.attempt_files(task.attempt), task.starts, task.intent)
-    )
+    files = context.layout.attempt_files(task.attempt.id)
+    return uncounted_spend(context, task, attempt_folder.read_exit(files, task.start.number, task.start.intent))
 
 
 def _done(context: RunContext, task: Task, ended: Exit) -> None:
@@ -181,10 +180,10 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         context.note(task.id, str(error))
         return
     store, modules = context.worktrees.store, context.worktrees.modules
-    if ended.snapshot and (inner := merges.nested(store, task.base, ended.snapshot, context.worktrees.exclude)):
+    if ended.snapshot and (inner := merges.nested(store, task.attempt.base, ended.snapshot, context.worktrees.exclude)):
         _refuse_nested(context, task, ended, [git.readable(path) for path in inner])
         return
-    if ended.snapshot and (found := merges.below_submodules(store, task.base, ended.snapshot, modules)):
+    if ended.snapshot and (found := merges.below_submodules(store, task.attempt.base, ended.snapshot, modules)):
         _refuse_submodules(context, task, ended, found)
         return
     if ended.snapshot:
@@ -192,15 +191,15 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         message = commit_messages.of_candidate(context, task, context.board.worked_on(task))
         made = merges.candidate(
             store,
-            task.base,
+            task.attempt.base,
             ended.snapshot,
             message,
             who,
             exclude=context.worktrees.exclude,
             modules=modules,
-            attempt=task.attempt,
+            attempt=task.attempt.id,
         )
-        candidate = made or task.base
+        candidate = made or task.attempt.base
     context.move(
         task,
         TaskEvent.AGENT_REPORTS_SUCCESS,
@@ -208,10 +207,10 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         candidate=candidate,
         session=ended.session,
         rest=uncounted_spend(context, task, ended),
-        agent=task.agent,
+        agent=task.claim.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
     )
-    context.note(task.id, f"{task.attempt} is done after {plural(task.turn, 'turn')}")
+    context.note(task.id, f"{task.attempt.id} is done after {plural(task.attempt.turn, 'turn')}")
 
 
 def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
@@ -226,7 +225,7 @@ def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapp
     else:
         kind, names, one = "submodule_ahead", ", ".join(found), next(iter(found))
         detail = f"it leaves work in the submodule {names} ({paths}) that the repository's own copy does not have; "
-        detail += f"it is kept in the turns of {task.attempt}"
+        detail += f"it is kept in the turns of {task.attempt.id}"
         way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
         way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
     _refuse(context, task, ended, kind, detail, told=f"Your work was not taken: {detail}. {way}.")
@@ -258,7 +257,7 @@ def _limit(context: RunContext, task: Task, ended: Exit) -> None:
 
 def _fail_for_good(context: RunContext, task: Task, reason: Reason, kind: str, ended: Exit) -> None:
     """No other attempt follows by itself: a person has to change something first."""
-    outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt}
+    outcome = {"kind": kind, "detail": ended.detail, "attempt": task.attempt.id}
     more = _end_of(context, task, ended)
     context.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
     context.note(task.id, ended.detail)
@@ -267,4 +266,4 @@ def _fail_for_good(context: RunContext, task: Task, reason: Reason, kind: str, e
 def _give_back(context: RunContext, task: Task, reason: Reason, ended: Exit) -> None:
     """Opens the task again: it continues the same attempt and conversation when its turn comes."""
     context.move(task, TaskEvent.REQUEUE, reason, **_end_of(context, task, ended))
-    context.note(task.id, f"{task.attempt} pauses: {ended.detail}")
+    context.note(task.id, f"{task.attempt.id} pauses: {ended.detail}")

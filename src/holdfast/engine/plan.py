@@ -1,4 +1,4 @@
-"""What to do next: a pure function of the state, of what was seen of the attempts, and of the time.
+"""Decides what to do next: a pure function of the state, the observations of attempts, and the time.
 
 The loop performs what is planned, then plans again from what has become of it. So a plan never has to be complete or
 remembered: after a crash the next one is made from the same facts.
@@ -22,7 +22,7 @@ from holdfast.storage.records.attempt_folder import Liveness
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What was seen of the attempt that a task is in. `silent_s`: how long its runner has given no sign of life."""
+    """The observed state of a task's attempt. `silent_s`: how long its runner has given no sign of life."""
 
     seen: Liveness
     exit: Exit | None = None
@@ -121,7 +121,7 @@ def plan(
     doomed = {each.task for each in aborts}
     free = [name for name in active if name not in held and name not in doomed]
     steps: list[Command] = [Cancel(*each) for each in aborts]
-    steps += [Lapse(name) for name in lapsed if state.tasks[name].remote and name not in doomed]
+    steps += [Lapse(name) for name in lapsed if state.tasks[name].claim.remote and name not in doomed]
     steps += [step for name in free if (step := _step(state.tasks[name], observed.get(name), config)) is not None]
     steps += [Follow(name, event) for name, event in graph.due_moves(overdue) if name not in doomed]
     if stopping:
@@ -136,7 +136,7 @@ def plan(
         at_work = sum(
             is_at_work(task, observation.seen if observation else None)
             for task, observation in tasks
-            if not task.remote
+            if not task.claim.remote
         )
         if at_work < config.max_agents:
             steps += _first_start(graph, now, held, only)
@@ -145,14 +145,14 @@ def plan(
 
 def is_at_work(task: Task, seen: Liveness | None) -> bool:
     """Whether a worker has the task. One that waits for a person has none once its process is gone."""
-    is_known = task.remote or task.parked in ("", STOPPED)
+    is_known = task.claim.remote or task.parked in ("", STOPPED)
     return task.state in AT_WORK and (is_known or seen is Liveness.ALIVE)
 
 
 def _step(task: Task, observation: Observation | None, config: Config) -> Command | None:
     """The next step of a task that is in an attempt, or between two."""
     match task.state:
-        case TaskState.CLAIMED if task.started:
+        case TaskState.CLAIMED if task.claim.started:
             return Begin(task.id)
         case TaskState.IN_PROGRESS if observation is not None:
             return _progress(task, observation, config)

@@ -103,7 +103,7 @@ The worktree holds your work merged with the newest state of the target branch. 
 
 
 class Words(msgspec.Struct, frozen=True):
-    """Where the parts of a prompt come from."""
+    """The sources of a prompt's parts."""
 
     layout: Layout
     blobs: Blobs
@@ -111,7 +111,7 @@ class Words(msgspec.Struct, frozen=True):
 
 
 class PromptTree(msgspec.Struct, frozen=True):
-    """What the agent finds in its worktree. `begun_by`: whose work it begins with, where no candidate was made of it.
+    """The worktree as the agent finds it. `begun_by`: whose work it begins with, where no candidate was made of it.
 
     `differing`: files that the agent changed after its last turn; `is_kept`: they are as it left them.
     """
@@ -131,14 +131,14 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
     commands += [gate.command for gate in words.config.gates if gate.required]
     values = {
         "task": task.id,
-        "attempt": task.attempt,
+        "attempt": task.attempt.id,
         "title": made.title or "",
         "goal": made.goal or "",
         "context": _context(made),
         "files": _listed(_files(made)),
         "acceptance": _listed(commands),
         "paths": ", ".join(made.paths),
-        "earlier": _listed([_past(each) for each in task.past if each.attempt != task.attempt]),
+        "earlier": _listed([_past(each) for each in task.past if each.attempt != task.attempt.id]),
         "feedback": feedback,
         "conflicts": _listed(tree.conflicts),
         "interrupted": _interrupted(task, tree),
@@ -190,14 +190,14 @@ def _context(made: Definition) -> str:
 
 
 def _interrupted(task: Task, tree: PromptTree) -> str:
-    if not task.starts:
+    if not task.start.number:
         return _begun(tree.begun_by)
-    told = "You have worked on this before"
-    if task.was_put_back:
-        to = f"what turn {task.stands} left" if task.stands else "how you found it"
+    told, attempt = "You have worked on this before", task.attempt
+    if attempt.was_put_back:
+        to = f"what turn {attempt.stands} left" if attempt.stands else "how you found it"
         return f"{told}. A person put the worktree back to {to}. Look at what is there, then go on from it."
-    told += f" and were interrupted after turn {task.turn}" if task.turn else " and were interrupted in your first turn"
-    found = "as that turn left it" if task.turn else "as you found it"
+    told += " and were interrupted " + (f"after turn {attempt.turn}" if attempt.turn else "in your first turn")
+    found = "as that turn left it" if attempt.turn else "as you found it"
     if not tree.differing:
         return f"{told}. The worktree is {found}, or later. Look at what is there, then go on."
     if tree.is_kept:
@@ -233,8 +233,8 @@ def _history(layout: Layout, task: Task) -> str:
         attempt = f"{task.id}.{number}"
         of_past = undone.get(attempt)
         turn, undos = (of_past.turn, of_past.undos) if of_past is not None else (0, ())
-        if attempt == task.attempt:
-            turn, undos = task.turn, task.undos
+        if attempt == task.attempt.id:
+            turn, undos = task.attempt.turn, task.attempt.undos
         told = _told(layout, attempt, set(range(1, turn + 1)) - set(standing(turn, undos)))
         text = "\n".join(filter(None, (told, text)))
         if len(text) > HISTORY_CHARS_MAX:
@@ -250,11 +250,11 @@ def _told(layout: Layout, attempt: str, undone: set[int]) -> str:
 
 def _last_turn(layout: Layout, task: Task) -> str:
     """The end of what was saved: an agent that was killed may not have written down its last call's result."""
-    files = layout.attempt_files(task.attempt)
-    if not task.starts or not task.stands or not files.traces.exists():
+    files = layout.attempt_files(task.attempt.id)
+    if not task.start.number or not task.attempt.stands or not files.traces.exists():
         return ""
     records = [line.record for line in ledger.LineLedger(files.traces).read()]
-    return "\n".join(_trace(record) for record in records if record.get("turn") == task.stands)
+    return "\n".join(_trace(record) for record in records if record.get("turn") == task.attempt.stands)
 
 
 def _trace(record: dict[str, object]) -> str:

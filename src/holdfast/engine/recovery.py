@@ -134,7 +134,7 @@ def _release_stale_claims(ledger: Ledger) -> int:
     # A copy: requests of the API add tasks meanwhile.
     claimed = (task for task in ledger.state.tasks.copy().values() if task.state is TaskState.CLAIMED)
     # A worker that is none of ours may well live: its lease tells.
-    stale = [task for task in claimed if not task.started and not task.remote]
+    stale = [task for task in claimed if not task.claim.started and not task.claim.remote]
     for task in stale:
         target = TASK.next(task.state, TaskEvent.UNCLAIM)
         inputs = {"task": task.id, "event": TaskEvent.UNCLAIM, "reason": Reason.CLAIM_RELEASED}
@@ -150,7 +150,7 @@ def free_left(repo: Path, tasks: Iterable[Task]) -> None:
 
     Not while a checkout is still to be refreshed after a landing: until then nobody should commit there.
     """
-    if any(task.state is TaskState.DONE and task.landed and not task.parked for task in tasks):
+    if any(task.state is TaskState.DONE and task.landing.commit and not task.parked for task in tasks):
         return
     for lock in lock_files.left_on_indexes(repo):
         lock_files.free_own(lock)
@@ -159,8 +159,8 @@ def free_left(repo: Path, tasks: Iterable[Task]) -> None:
 def catch_up(layout: Layout, tasks: Iterable[Task]) -> None:
     """Writes state.json of each unsettled task as the journal has it: a crash may have left it behind."""
     for task in tasks:
-        if task.starts and not is_final(task):
-            files = layout.attempt_files(task.attempt)
+        if task.start.number and not is_final(task):
+            files = layout.attempt_files(task.attempt.id)
             if files.root.is_dir():
                 project(files, as_file(task))
 
@@ -168,11 +168,11 @@ def catch_up(layout: Layout, tasks: Iterable[Task]) -> None:
 def note_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
     """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
     for task in tasks:
-        seen = context.spawn.look(task) if task.starts else Liveness.DEAD
+        seen = context.spawn.look(task) if task.start.number else Liveness.DEAD
         if seen is Liveness.ALIVE:
-            context.note(task.id, f"adopted {task.attempt}: {task.agent} is at work since an earlier run")
+            context.note(task.id, f"adopted {task.attempt.id}: {task.claim.agent} is at work since an earlier run")
         elif seen is Liveness.ENDED:
-            context.note(task.id, f"{task.attempt} has ended while nobody ran; its result is taken")
+            context.note(task.id, f"{task.attempt.id} has ended while nobody ran; its result is taken")
 
 
 # -- what a killed runner left of its agent's secrets -----------------------------------------------------------------
@@ -230,7 +230,7 @@ def _over(files: Attempt) -> Iterator[bool]:
 def settle_landed(context: RunContext) -> None:
     """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
     tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
-    tasks = [task for task in tasks if not task.landed and not is_doubt(task.parked)]
+    tasks = [task for task in tasks if not task.landing.commit and not is_doubt(task.parked)]
     named = _named(git.discover(context.repo), context.branch) if tasks else {}
     # Those of the attempts that were landed from here, each with what says so.
     witnessed: dict[str, str] = {}
@@ -252,11 +252,12 @@ def recognise(context: RunContext, task: Task) -> bool:
 
     Then it is journalled as landed.
     """
-    named = _named(git.discover(context.repo), context.branch, *([f"^{task.base}"] if task.base else []))
-    if task.attempt not in named:
+    attempt, base = task.attempt.id, task.attempt.base
+    named = _named(git.discover(context.repo), context.branch, *([f"^{base}"] if base else []))
+    if attempt not in named:
         return False
-    _take(context, task, task.attempt, named[task.attempt], f"its message names the task and {task.attempt}")
-    return bool(task.landed)
+    _take(context, task, attempt, named[attempt], f"its message names the task and {attempt}")
+    return bool(task.landing.commit)
 
 
 def is_doubt(parked: str) -> bool:
@@ -268,8 +269,8 @@ def closing(repo: Path, config: Config, task: Task, record: Callable[..., Record
     outcome."""
     branch = merges.target_branch(repo, config)
     named = _named(git.discover(repo), branch)
-    attempt = next((each for each in named if each.rpartition(".")[0] == task.id), task.attempt or f"{task.id}.1")
-    records, state, at = list[Record](), task.state, task.attempt
+    attempt = next((each for each in named if each.rpartition(".")[0] == task.id), task.attempt.id or f"{task.id}.1")
+    records, state, at = list[Record](), task.state, task.attempt.id
 
     def move(event: TaskEvent, **more: Any) -> None:
         nonlocal state, at
@@ -346,15 +347,15 @@ def _can_be(task: Task, attempt: str) -> bool:
 
 def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str, Any]:
     if event is TaskEvent.AGENT_CLAIMS_TASK:
-        return {"attempt": attempt, "agent": task.worked_by or "unknown", "why": "its landing is on the branch"}
+        return {"attempt": attempt, "agent": task.claim.worked_by or "unknown", "why": "its landing is on the branch"}
     is_made = event in (TaskEvent.FAST_COMPLETION, TaskEvent.PARTIAL_WORK_MERGED)
     return {"candidate": commit} if is_made else {}
 
 
 def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
     """Step by step, each on disk before the next: after a kill the next run goes on where this one stopped."""
-    while task.state is not TaskState.DONE or task.attempt != attempt:
-        event = (_WAY if task.attempt == attempt else _WAY_FROM_ANOTHER)[task.state]
+    while task.state is not TaskState.DONE or task.attempt.id != attempt:
+        event = (_WAY if task.attempt.id == attempt else _WAY_FROM_ANOTHER)[task.state]
         context.move(task, event, Reason.LANDED, **_facts(task, event, attempt, commit))
     # Its checkouts have followed long since, and may have gone on.
     context.append(context.flagged(task, RECOVER, parked="", happened=["refresh"]))

@@ -89,8 +89,8 @@ class Spawn:
 
     def ask_to_stop(self, task: Task) -> None:
         """Asks the runner to end its agent and then itself; it says so in exit.json."""
-        owner = attempt_folder.read_start(self._layout.attempt_files(task.attempt), task.starts)
-        if owner is None or owner.who != attempt_folder.RUNNER or not attempt_folder.is_of(owner, task.intent):
+        owner = attempt_folder.read_start(self._layout.attempt_files(task.attempt.id), task.start.number)
+        if owner is None or owner.who != attempt_folder.RUNNER or not attempt_folder.is_of(owner, task.start.intent):
             return
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(owner.pid)
@@ -103,13 +103,13 @@ class Spawn:
 
     def is_beginning(self, task: Task) -> bool:
         """Whether a runner of ours lives and has not taken its start yet."""
-        child = self._children.get(task.attempt)
-        has_start = self._layout.attempt_files(task.attempt).start(task.starts).exists()
+        child = self._children.get(task.attempt.id)
+        has_start = self._layout.attempt_files(task.attempt.id).start(task.start.number).exists()
         return not has_start and child is not None and child.poll() is None
 
     def look(self, task: Task) -> Liveness:
         """The liveness of a confirmed start. One of ours that has no files yet counts as alive."""
-        attempt, start, intent = task.attempt, task.starts, task.intent
+        attempt, start, intent = task.attempt.id, task.start.number, task.start.intent
         files = self._layout.attempt_files(attempt)
         seen = attempt_folder.liveness(files, start, intent)
         child = self._children.get(attempt)

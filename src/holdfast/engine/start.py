@@ -94,7 +94,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     if wrong := template_problem(context.layout):
         return NotStarted(wrong, for_all=True)
     try:
-        context.worktrees.expect_submodules(task.base if task.starts else merges.newest(context.repo, context.branch))
+        base = task.attempt.base if task.start.number else merges.newest(context.repo, context.branch)
+        context.worktrees.expect_submodules(base)
     except SubmoduleMissing as error:
         return NotStarted(str(error))
     caps = budget.reserve(context.ledger.state, task, made, context.config, context.clock(), free_slots=free_slots)
@@ -112,7 +113,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         if is_fatal(error):
             raise
         if is_environment(error):
-            outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt}
+            outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt.id}
             back = context.moved(task, TaskEvent.UNCLAIM, Reason.ENVIRONMENT, outcome=outcome)
             context.append(back, context.held_up(task, str(error)))
             return NotStarted(str(error), fault=True)
@@ -148,13 +149,13 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     )
     found = plan_start(inputs, task, made, agent)
     base = found.base
-    pins.pin(context.repo, context.layout, task.attempt, base)
+    pins.pin(context.repo, context.layout, task.attempt.id, base)
     hold(context.worktrees, task, base, found.snapshot, found.begin)
     order = _order(context, task, made, agent, found, caps=caps)
     digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
     intended = SpawnIntended(
         task=task.id,
-        attempt=task.attempt,
+        attempt=task.attempt.id,
         start=order.start,
         order=digest,
         argv=list(order.launch.argv),
@@ -168,8 +169,8 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     context.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
     context.note(
         task.id,
-        f"{task.attempt} is at work with {agent.name}"
-        + (f" ({task.model})" if task.model else "")
+        f"{task.attempt.id} is at work with {agent.name}"
+        + (f" ({task.claim.model})" if task.claim.model else "")
         + (f", start {order.start}" if order.start > 1 else ""),
     )
 
@@ -180,7 +181,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
 
 
 class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start is planned from; `holdfast prompt` has it without a run.
+    """The inputs of a start's plan; `holdfast prompt` has them without a run.
 
     `base_of` knows the commit that any attempt began with, empty where nobody does.
     """
@@ -212,8 +213,8 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) 
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     session = task.session if agent.resumes else ""
     snapshot = ""
-    if task.starts:
-        base, begin = task.base, task.begun
+    if task.start.number:
+        base, begin = task.attempt.base, task.attempt.begun
         snapshot, found = earlier_starts.continued_tree(inputs.worktrees, inputs.journal, task)
     else:
         base = begin = merges.newest(inputs.repo, inputs.branch)
@@ -259,12 +260,12 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
     snapshots = worktrees.snapshots(task.id, base)
     is_equal = False
     if stood:
-        standing = snapshots.standing(task.attempt)
+        standing = snapshots.standing(task.attempt.id)
         is_equal = bool(snapshot) and standing == store.run("rev-parse", f"{snapshot}^{{tree}}").line
         known = store.trees(f"{ROOT}/{task.id}.*/*") | {store.run("rev-parse", f"{base}^{{tree}}").line}
         if not is_equal and standing not in known:
-            number = sum(name.startswith("found-") for name in snapshots.names(task.attempt)) + 1
-            snapshots.take(task.attempt, f"found-{number}", large="leave_out")
+            number = sum(name.startswith("found-") for name in snapshots.names(task.attempt.id)) + 1
+            snapshots.take(task.attempt.id, f"found-{number}", large="leave_out")
     with worktrees.holding(task.id, base, snapshot or begin or base):
         if snapshot and not is_equal:
             snapshots.restore(snapshot)
@@ -279,25 +280,25 @@ def _order(context: RunContext, task: Task, made: Definition, agent: Agent, foun
     """All that the runner needs to know for this start."""
     work = Work(
         task=task.id,
-        attempt=task.attempt,
+        attempt=task.attempt.id,
         prompt=found.prompt,
         definition=made,
-        model=task.model,
+        model=task.claim.model,
         session=found.session,
-        turn=task.turn,
+        turn=task.attempt.turn,
         counted=_counted(context, task, found.session),
     )
     return Order(
         task=task.id,
-        attempt=task.attempt,
-        start=task.starts + 1,
+        attempt=task.attempt.id,
+        start=task.start.number + 1,
         agent=agent.name,
         launch=agent.launch(work),
         worktree=str(context.worktrees.path(task.id)),
         base=found.base,
         private=str(context.worktrees.private(task.id)),
-        turn=task.turn,
-        done=task.turn - task.undone,
+        turn=task.attempt.turn,
+        done=task.attempt.turn - task.attempt.undone,
         limits=_limits(context, made, caps),
         passed_on=tuple(context.config.agent_env),
         exclude=context.worktrees.exclude,

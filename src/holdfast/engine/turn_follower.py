@@ -50,15 +50,15 @@ class Follower:
 
     def follow(self, task: Task) -> int:
         """Journals what the attempt has completed since last time, and projects it; returns how many turns."""
-        files = self._layout.attempt_files(task.attempt)
-        new = new_turns(files, task.offset, task.turn, task.intent)
+        files = self._layout.attempt_files(task.attempt.id)
+        new = new_turns(files, task.attempt.offset, task.attempt.turn, task.start.intent)
         if new:
             jsonl.LineLedger(files.turns).settle()
             self._ledger.append(self._ledger.epoch, [_completed(task, line, end) for end, line in new])
         content = as_file(task)
-        if files.root.is_dir() and self._written.get(task.attempt) != content:
+        if files.root.is_dir() and self._written.get(task.attempt.id) != content:
             project(files, content)
-            self._written[task.attempt] = content
+            self._written[task.attempt.id] = content
         return len(new)
 
 
@@ -132,8 +132,9 @@ def is_final(task: Task) -> bool:
 
 def as_file(task: Task) -> bytes:
     """The content of state.json for the attempt that the task is in, or was in last."""
+    attempt, start = task.attempt, task.start.number
     state = AttemptState(
-        task=task.id, attempt=task.attempt, start=task.starts, turn=task.turn, end_offset=task.offset, base=task.base
+        task=task.id, attempt=attempt.id, start=start, turn=attempt.turn, end_offset=attempt.offset, base=attempt.base
     )
     return msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n"
 
@@ -141,7 +142,7 @@ def as_file(task: Task) -> bytes:
 def _completed(task: Task, line: TurnLine, end: int) -> Record:
     inputs = {
         "task": task.id,
-        "attempt": task.attempt,
+        "attempt": task.attempt.id,
         "turn": line.turn,
         "end_offset": end,
         "snapshot": line.snapshot,

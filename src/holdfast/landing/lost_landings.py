@@ -8,17 +8,19 @@ intended one: it says "moving to HEAD", and yet the branch moved. Such a landing
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from holdfast.domain.entries import LandingSettled
+from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.git import command as git
-from holdfast.landing.branch import branch_of, find_rewritten, lost_landings
+from holdfast.landing.branch import branch_of, find_rewritten
 from holdfast.layout import Layout
 from holdfast.ports import Ledger
+from holdfast.snapshots.store import Store
 from holdfast.storage.journal.entry import Record
 
 UNASKED = "reset: moving to HEAD"
@@ -27,9 +29,108 @@ MOVES_MAX = 200
 TRIES = 5
 
 
+def lost_landings(repo: Path, tasks: Iterable[Task], snapshots: Path | None = None) -> dict[str, str]:
+    """A sentence for each task whose branch no longer leads to its landed commit, by the task's id.
+
+    Checks every landing, not only the last, with one git call for each branch, and one more.
+    """
+    by_branch: dict[str, list[Task]] = {}
+    for task in tasks:
+        if task.landing.commit:
+            by_branch.setdefault(branch_of(task), []).append(task)
+    if not by_branch:
+        return {}
+    repository, landed = git.discover(repo), [task for each in by_branch.values() for task in each]
+    seen = Store(snapshots, repository).seen if snapshots is not None else repository
+    names = {
+        *by_branch,
+        *(task.landing.commit for task in landed),
+        *(task.candidate for task in landed if task.candidate),
+    }
+    # A landed commit must be in the repository itself; a candidate may be in our store alone.
+    found = _commits(repository, names)
+    found |= _commits(seen, {task.candidate for task in landed if task.candidate and not found[task.candidate]})
+    lost: dict[str, str] = {}
+    for branch, each in by_branch.items():
+        at, commits = found[branch], [task.landing.commit for task in each if found[task.landing.commit]]
+        missed, why = _unreached(repository, at, commits) if at else (set(commits), "")
+        place = why or (f"the branch is at {at}, which does not lead to it" if at else "the branch is gone")
+        newest = _newest(repository, commits) if commits and not at else ""
+        lost |= {
+            task.id: f"The landing of {task.id} on {branch} is lost: its commit is {task.landing.commit}, and {place}. "
+            f"Nothing was changed; {_way_back(task, branch, found, newest)}"
+            for task in each
+            if not found[task.landing.commit] or task.landing.commit in missed
+        }
+    return lost
+
+
+def newest_landing(repo: Path, branch: str, tasks: Iterable[Task]) -> str:
+    """The newest commit in the repository that a task has landed on this branch; empty where there is none."""
+    commits = {task.landing.commit for task in tasks if task.landing.commit and branch_of(task) == branch}
+    repository = git.discover(repo)
+    there = [commit for commit in _commits(repository, commits).values() if commit] if commits else []
+    return _newest(repository, there) if there else ""
+
+
+def _commits(repository: git.Repository, names: Iterable[str]) -> dict[str, str]:
+    """The commit that each name refers to; empty where there is none."""
+    asked = list(names)
+    if not asked:
+        return {}
+    text = "".join(f"{name}^{{commit}}\n" for name in asked).encode()
+    answers = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=text).line.split("\n")
+    return {
+        name: answer.removesuffix(" commit") if answer.endswith(" commit") else ""
+        for name, answer in zip(asked, answers, strict=True)
+    }
+
+
+def _unreached(repository: git.Repository, at: str, commits: Iterable[str]) -> tuple[set[str], str]:
+    """The commits that `at` does not lead to; all of them where git cannot tell, and then why."""
+    wanted = set(commits)
+    text = "".join(f"{commit}\n" for commit in (*sorted(wanted), f"^{at}")).encode()
+    asked = repository.run("rev-list", "--stdin", stdin=text, codes=(0, 128))
+    if asked.failure is not None:
+        return wanted, f"git cannot follow the branch ({asked.failure.stderr})"
+    return wanted.intersection(asked.line.split("\n")), ""
+
+
+def _newest(repository: git.Repository, commits: Iterable[str]) -> str:
+    """The commit that leads to the others."""
+    text = "".join(f"{commit}\n" for commit in commits).encode()
+    return repository.run("rev-list", "--topo-order", "--max-count=1", "--stdin", stdin=text, codes=(0, 128)).line
+
+
+def _way_back(task: Task, branch: str, found: Mapping[str, str], newest: str) -> str:
+    short = branch.removeprefix("refs/heads/")
+    if not found[branch]:
+        if not newest:
+            return "neither the branch nor the commit is in the repository: fetch them from a copy of the repository."
+        return f"make the branch again with `git branch {short} {newest}`."
+    again = ""
+    if task.state is TaskState.CLOSED and found.get(task.candidate):
+        again = f"`holdfast promote {task.id}` verifies and lands it again"
+    settle = settling(task.id)
+    if found[task.landing.commit]:
+        merging = f"merge the commit into {short} with `git merge {task.landing.commit}`"
+        return f"{again}, or {merging}. {settle}" if again else f"{merging}. {settle}"
+    gone = "the commit is not in the repository any more"
+    return f"{gone}: {again}. {settle}" if again else f"{gone}: fetch it from a copy of the repository. {settle}"
+
+
+def settling(task: str) -> str:
+    """The command for a person who has rewritten or dropped a landing on purpose."""
+    rewritten_as = f"say `holdfast resolve {task} --rewritten COMMIT` if it is there as another commit"
+    return f"Or {rewritten_as}, `holdfast resolve {task} --dropped` if it shall be gone."
+
+
+# -- rewritten, or undone by accident ---------------------------------------------------------------------------------
+
+
 def recognised(repo: Path, task: Task) -> tuple[str, str]:
     """The commit on the task's branch that its landing was rewritten as, and the evidence; empty where none is."""
-    return find_rewritten(git.discover(repo), branch_of(task), task.landed, task.id, task.attempt)
+    return find_rewritten(git.discover(repo), branch_of(task), task.landing.commit, task.id, task.attempt.id)
 
 
 def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> dict[str, str]:
@@ -43,9 +144,9 @@ def settle_rewritten(repo: Path, ledger: Ledger, layout: Layout, note: Callable[
             if commit:
                 settled = LandingSettled(
                     task=name,
-                    attempt=task.attempt,
+                    attempt=task.attempt.id,
                     branch=branch_of(task),
-                    commit=task.landed,
+                    commit=task.landing.commit,
                     rewritten=commit,
                     how=how,
                 )
@@ -74,7 +175,7 @@ def shown(repo: Path, tasks: Collection[Task], layout: Layout) -> dict[str, Lost
         task = by_name[name]
         if recognised(repo, task)[0]:
             continue
-        why = f"its landing {task.landed[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
+        why = f"its landing {task.landing.commit[:12]} is not on {branch_of(task).removeprefix('refs/heads/')} any more"
         found[name] = LostLanding(why, "holdfast run" if name in again else next_step(name, sentence))
     return found
 
@@ -91,7 +192,7 @@ def undone(repo: Path, lost: Collection[Task]) -> list[Task]:
     found: list[Task] = []
     repository = git.discover(repo)
     for branch in dict.fromkeys(branch_of(task) for task in lost):
-        by_commit = {task.landed: task for task in lost if branch_of(task) == branch}
+        by_commit = {task.landing.commit: task for task in lost if branch_of(task) == branch}
         for old, new, words in _moves(repository, branch):
             # The commits that the branch no longer leads to after the move, oldest first.
             taken = repository.run("rev-list", "--reverse", old, f"^{new}", codes=(0, 128)).line.splitlines()

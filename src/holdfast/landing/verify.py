@@ -49,7 +49,6 @@ VERIFY_POINTS = tuple(
     f"verify.{step}.{when}" for step in ("begin", "scratch", "begun", "gate", "verdict") for when in ("before", "after")
 )
 Confine = Callable[[Sequence[str], Path, Path, Sequence[str], str], Sequence[str]]
-TAIL_LINES, FILES_SHOWN_MAX = 200, 100
 _JSON = "application/json"
 
 
@@ -353,41 +352,3 @@ def _broken_detail(broken: GateRun) -> str:
     if broken.outcome == "timed_out":
         return f"the gate {broken.name} (`{shown_command(broken.command)}`) had not ended after {broken.seconds:.0f} s"
     return f"the gate {broken.name} (`{shown_command(broken.command)}`) ended with code {broken.code}"
-
-
-def feedback(verdict: GateVerdict, blobs: Blobs) -> str:
-    """The feedback for the agent when it is resumed."""
-    parts = [f"Your work was not taken: {verdict.detail}."]
-    files = "\n".join(f"  {name}" for name in verdict.files[:FILES_SHOWN_MAX])
-    if len(verdict.files) > FILES_SHOWN_MAX:
-        files += f"\n  … and {len(verdict.files) - FILES_SHOWN_MAX} more"
-    match verdict.kind:
-        case "conflict":
-            parts.append(f"These files were changed by you and by what landed since you began:\n{files}")
-            parts.append(
-                "Your worktree is now at the newest target, with your work merged into it. Look for the conflict "
-                "markers (<<<<<<<, =======, >>>>>>>), keep what both sides meant, remove the markers, and test again."
-            )
-        case "conflict_markers":
-            parts.append(f"These files still have the markers of a conflict (<<<<<<<, =======, >>>>>>>):\n{files}")
-            parts.append("Keep what both sides meant, remove the markers, and test again.")
-        case "paths_violated":
-            parts.append(f"These files must stay as they are in the target:\n{files}")
-            parts.append("Undo your changes to them, and reach the goal within the paths that the task allows.")
-        case "empty_change" | "no_candidate":
-            parts.append("Change the files in your worktree so that the goal is reached; they are what is judged.")
-    parts += [_gate_feedback(result, blobs) for result in verdict.results if result.outcome in ("failed", "timed_out")]
-    if verdict.kind in ("gate_failed", "gate_timed_out"):
-        parts.append("Mend the cause in your worktree. Do not weaken the check itself.")
-    return "\n\n".join(parts) + "\n"
-
-
-def _gate_feedback(result: GateRun, blobs: Blobs) -> str:
-    advisory = "" if result.required else " (advisory: it does not stop the landing)"
-    end = "was ended after" if result.outcome == "timed_out" else f"ended with code {result.code} after"
-    head = f"Gate {result.name}{advisory}: `{shown_command(result.command)}` {end} {result.seconds:.1f} s."
-    lines = running.output_lines(blobs, result)
-    if not lines:
-        is_there = not result.output or blobs.has(result.output)
-        return f"{head} {'It printed nothing.' if is_there else 'Its output is no longer there.'}"
-    return "\n".join((f"{head} The end of its output:", *lines[-TAIL_LINES:]))

@@ -1,4 +1,4 @@
-"""Where decisions are written and tasks are handed out, behind `ports.Ledger`.
+"""Writes decisions and hands out tasks, behind `ports.Ledger`.
 
 Enters: records, claims and observers. Leaves: entries, the folded state, and leases.
 Read `files.py`: the journal, the checkpoint and the lock as one ledger. `reader.py` reads without owning anything.

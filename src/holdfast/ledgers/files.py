@@ -285,7 +285,7 @@ class FileLedger(FileLedgerReader):
         """Gives every claim through the API a whole lease: after a restart no heartbeat is known."""
         with self._mutex:
             for task in self._state.tasks.values():
-                if task.remote and task.state in AT_WORK:
+                if task.claim.remote and task.state in AT_WORK:
                     self._leases.grant(claims.claim_of(task), lease_s)
 
     def lease(self, task: str) -> Claim | None:
@@ -362,8 +362,8 @@ class FileLedger(FileLedgerReader):
         task = self._state.tasks.get(claim.task)
         if task is None:
             raise ClaimLost(task=claim.task, worker=claim.worker, reason="there is no such task")
-        if (task.agent, claims.token_of(task)) != (claim.worker, claim.token):
-            holder = f"{task.agent} holds it as {task.attempt}" if task.agent else "nobody holds it"
+        if (task.claim.agent, claims.token_of(task)) != (claim.worker, claim.token):
+            holder = f"{task.claim.agent} holds it as {task.attempt.id}" if task.claim.agent else "nobody holds it"
             raise ClaimLost(task=claim.task, worker=claim.worker, reason=f"it is {task.state}, and {holder}")
         return task
 

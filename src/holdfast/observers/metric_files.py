@@ -77,7 +77,7 @@ class MetricLines:
 
     def apply(self, run: str, entry: Entry) -> None:
         before = self._state.tasks.get(str(entry.inputs.get("task", "")))
-        began = before.began if before is not None else 0.0
+        began = before.start.began if before is not None else 0.0
         self._state.apply(run, entry)
         for name, line in _lines_of(entry, before, began):
             self._write(name, place(run, entry.seq), {"ts": entry.timestamp, "run": run, "seq": entry.seq, **line})
@@ -100,24 +100,27 @@ def _lines_of(entry: Entry, task: Task | None, began: float) -> Iterator[tuple[s
 
 
 def _sitting(task: Task) -> dict[str, Any]:
-    used = task.used
+    claim, start, used = task.claim, task.start, task.start.used
     return {
-        "task": task.id, "attempt": task.attempt, "start": task.starts, "agent": task.worked_by, "model": task.model,
-        "session": task.session, "turns": used.turns, "usd": used.usd, "tokens": used.tokens, "seconds": used.seconds,
+        "task": task.id, "attempt": task.attempt.id, "start": start.number,
+        "agent": claim.worked_by, "model": claim.model, "session": task.session,
+        "turns": used.turns, "usd": used.usd, "tokens": used.tokens, "seconds": used.seconds,
     }  # fmt: skip
 
 
 def _whole(task: Task) -> dict[str, Any]:
+    claim, spent = task.claim, task.spent
     return {
-        "task": task.id, "attempts": task.attempts, "agent": task.worked_by, "model": task.model, "turns": task.turns,
-        "usd": task.usd, "tokens": task.tokens, "seconds": task.seconds, "added": task.added_at,
-        "ended": task.changed_at, "landed": task.landed, "landed_on": task.landed_on,
+        "task": task.id, "attempts": task.attempts, "agent": claim.worked_by, "model": claim.model,
+        "turns": spent.turns, "usd": spent.usd, "tokens": spent.tokens, "seconds": spent.seconds,
+        "added": task.added_at, "ended": task.changed_at,
+        "landed": task.landing.commit, "landed_on": task.landing.branch,
     }  # fmt: skip
 
 
 def _ending(entry: Entry, task: Task) -> dict[str, Any]:
-    """How it ended: the state, the reason for it, and of a failure its kind."""
-    failed = task.failed if task.state is TaskState.FAILED else ""
+    """The ending: the state, the reason for it, and of a failure its kind."""
+    failed = task.attempt.failed if task.state is TaskState.FAILED else ""
     return {"state": task.state, "reason": str(entry.inputs.get("reason", "")), "kind": failed}
 
 

@@ -143,7 +143,7 @@ class Loop:
     @property
     def at_work(self) -> list[Task]:
         """The tasks of the agents that we have started. Only for the loop's own thread."""
-        return [task for task in self._held() if not task.remote]
+        return [task for task in self._held() if not task.claim.remote]
 
     def _held(self) -> list[Task]:
         tasks = (self.board.task(name) for name in sorted(self.board.active))
@@ -151,7 +151,7 @@ class Loop:
 
     def _is_at_work(self, task: Task) -> bool:
         # One whose step could not be done is left to the next run: it is nobody's once its process is gone.
-        is_left = not task.remote and self.holds.is_left(task.id)
+        is_left = not task.claim.remote and self.holds.is_left(task.id)
         # Looked for only where it counts.
         seen = self.context.spawn.look(task) if task.parked or is_left else None
         return is_at_work(task, seen) and (not is_left or seen is Liveness.ALIVE)
@@ -283,7 +283,7 @@ class Loop:
             case StartTask():
                 self._start(task)
             case Begin():
-                context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.agent)
+                context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.claim.agent)
             case ApplyExit(_, exit):
                 apply_exit(context, task, exit)
                 if exit.ending is Ending.ENVIRONMENT:
@@ -309,19 +309,19 @@ class Loop:
     def _observe(self, name: str) -> Observation | None:
         """Journals the turns so far of a task in progress, and observes its attempt."""
         task = self.board.task(name)
-        if task.state is not TaskState.IN_PROGRESS or task.remote:
+        if task.state is not TaskState.IN_PROGRESS or task.claim.remote:
             return None
-        files = self.context.layout.attempt_files(task.attempt)
+        files = self.context.layout.attempt_files(task.attempt.id)
         seen = self.context.spawn.look(task)
         self.context.turns.follow(task)
         if seen is not Liveness.ALIVE:
-            self.context.silence.forget(task.attempt)
+            self.context.silence.forget(task.attempt.id)
         if seen is Liveness.ENDED:
-            return Observation(seen, attempt_folder.read_exit(files, task.starts, task.intent))
+            return Observation(seen, attempt_folder.read_exit(files, task.start.number, task.start.intent))
         if seen is not Liveness.ALIVE:
             return Observation(seen)
-        sign = attempt_folder.last_sign(files, task.starts)
-        return Observation(seen, silent_s=self.context.silence.look(task.attempt, task.starts, sign))
+        sign = attempt_folder.last_sign(files, task.start.number)
+        return Observation(seen, silent_s=self.context.silence.look(task.attempt.id, task.start.number, sign))
 
     def _start(self, task: Task) -> None:
         if self.full:

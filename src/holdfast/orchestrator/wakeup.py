@@ -1,4 +1,4 @@
-"""How the loop is woken: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
+"""Wakes the loop: the signal files in `runtime/signals/`, and a watch on them and on the backlog.
 
 - `WAKEUP`: touched by runners at the end of a turn, and by anybody who wants the loop to look again.
 - `SHUTDOWN`: asks a run to end; its content is `leave` (agents go on working) or `agents` (they are ended, too), and
@@ -36,7 +36,7 @@ class Signals:
         disk.replace(self.folder / SHUTDOWN, f"{how} {run}\n".encode())
 
     def asked_to_stop(self, run: str) -> str:
-        """How the run was asked to end; empty while it was not."""
+        """The way in which the run was asked to end; empty while it was not."""
         try:
             how, _, asked = (self.folder / SHUTDOWN).read_text().strip().partition(" ")
         except (FileNotFoundError, UnicodeDecodeError):

@@ -57,7 +57,7 @@ _ADDRESS = re.compile(r"(?:unix:(?:path=|//)?)?(/[^,;]+)")
 
 @functools.cache
 def trouble() -> str:
-    """Why no sandbox can be made here, as a part of a sentence; empty where one can. It is tried once in a process."""
+    """The reason why no sandbox can be made here, as a part of a sentence; empty where one can. Tried once."""
     if shutil.which(PROGRAM) is None:
         return f"there is no program `{PROGRAM}`"
     told = _tried(shut())

@@ -199,7 +199,7 @@ def sweep(layout: Layout) -> None:
         for path in home.glob(f"{prefix}*"):
             attempt, _, start = path.name.removeprefix(prefix).rpartition("-")
             runner = attempt_folder.read_start(layout.attempt_files(attempt), int(start)) if start.isdigit() else None
-            # Nobody else makes one; and who lives may be about to join it.
+            # Nobody else makes one; and a runner that lives may be about to join it.
             is_left = start == GATES or (runner is not None and not runner.is_alive())
             if is_left and not Group(path).members():
                 _whole(path).remove()

@@ -69,7 +69,7 @@ def unconfined(kind: str) -> str:
 
 
 def missing(kind: str, path: str | None = None, *, tries: bool = False) -> str:
-    """Why such a sandbox cannot be used here, as a sentence with the way out; empty when it can. `path`: for PATH.
+    """A sentence that says why such a sandbox cannot be used here; empty when it can. `path`: for PATH.
 
     `tries`: whether one can be made is tried, too.
     """
@@ -164,7 +164,7 @@ def _confined(
     common = repository.common_dir
     shut = (common, *repository.stores)
     roots = bwrap.data_roots(root.resolve())
-    # Who opens a CLI's whole folder does not open its settings; who names something in it does.
+    # A setting that opens a CLI's whole folder does not open its settings; one that names a path in it does.
     inner = [path for path in opened if any(Path(each.folder) in path.parents for each in homes)]
     shown = bwrap.shown_below_covered(common.parent if common.name == ".git" else common)
     flat = bwrap.flat([("--ro-bind", path, path) for path in shown])

@@ -49,8 +49,8 @@ class RepositoryLook:
         self.locks: tuple[LockRow, ...] = ()
 
     def refresh(self) -> None:
-        landed = [task for task in list(self._context.ledger.state.tasks.values()) if task.landed]
-        commits = tuple(task.landed for task in landed)
+        landed = [task for task in list(self._context.ledger.state.tasks.values()) if task.landing.commit]
+        commits = tuple(task.landing.commit for task in landed)
         with self._lock:
             if self._looked is not None and self._looked[1] == commits and monotonic() - self._looked[0] < LOOK_S:
                 return

@@ -140,7 +140,7 @@ def _agent_variables(api: Api, url: str, attempt: str) -> dict[str, str]:
     task = api.tasks[attempt.rpartition(".")[0]]
     # We are in the loop's thread: it is on record before anybody has it.
     api.context.auditor.record("token_issued", {"role": "agent", "task": task.id, "attempt": attempt})
-    return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claims)}
+    return {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": api.tokens.of_agent(attempt, task.claim.number)}
 
 
 def listen(settings: Server, last_port: int) -> socket.socket:
@@ -228,8 +228,8 @@ class _Thread:
         self._thread.join(DRAIN_S + 2)
 
     def _run(self) -> None:
-        # Three threads share the interpreter, and each sync lets it go: at the usual 5 ms, who comes back from the disk
-        # would wait longer for its turn than for the disk.
+        # Three threads share the interpreter, and each sync lets it go: at the usual 5 ms, a thread that comes back
+        # from the disk would wait longer for its turn than for the disk.
         sys.setswitchinterval(SWITCH_S)
 
         async def main() -> None:

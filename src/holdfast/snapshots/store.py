@@ -176,7 +176,7 @@ class Store:
         return [self._packed[index] for index in indexes if index in self._packed]
 
     def flaw_of(self, commit: str) -> str:
-        """Why the tree of a commit cannot be read whole; empty where it can."""
+        """The reason why the tree of a commit cannot be read whole; empty where it can."""
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", f"{commit}^{{tree}}")
         failure = self._asked_of()(*asked, codes=(0, 128)).failure
         return failure.stderr if failure is not None else ""

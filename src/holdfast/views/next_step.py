@@ -38,7 +38,7 @@ _INSTEAD = {
 
 
 def waiting_words(paths: Sequence[str]) -> str:
-    """Why a landing waits."""
+    """The reason why a landing waits, in words."""
     return f"its landing waits: you have changed {', '.join(paths[:5])} in your checkout"
 
 
@@ -92,7 +92,7 @@ def next_step_of(
         task.parked,
         is_held=is_held,
         faulted=bool(fault_words(task.cause, task.not_before)),
-        landing_waits=task.landing_waits,
+        landing_waits=task.landing.waits,
         stuck=stuck,
         kind=str(task.outcome.get("kind") or ""),
     )

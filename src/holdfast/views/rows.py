@@ -28,12 +28,6 @@ from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words
 if TYPE_CHECKING:
     from holdfast.checks.doctor import Finding
 
-# What every kind of row that has such a field shows as the journal has it.
-_OF_TASK = (
-    "id", "state", "attempts", "attempt", "agent", "model", "turns", "usd", "tokens", "parked", "progress", "added_at",
-    "changed_at", "cause", "landing_waits", "definition",
-)  # fmt: skip
-
 R = TypeVar("R", bound=msgspec.Struct)
 
 
@@ -103,7 +97,7 @@ def read_overview(app: App) -> Overview:
 
 def _lost(app: App, view: View) -> dict[str, tuple[str, str]]:
     """Git alone knows whether a landing is still on its branch; empty where git cannot be asked."""
-    landed = [task for task in view.state.tasks.values() if task.landed]
+    landed = [task for task in view.state.tasks.values() if task.landing.commit]
     if not landed:
         return {}
     from holdfast.landing.lost_landings import shown
@@ -121,7 +115,7 @@ def _without_submodule(app: App, view: View, rows: Mapping[str, Row]) -> dict[st
     from holdfast.checks.doctor import missing_submodule
 
     tasks = {name: view.state.tasks.get(name) for name in ready}
-    bases = {name: task.base if task is not None and task.starts else "" for name, task in tasks.items()}
+    bases = {name: task.attempt.base if task is not None and task.start.number else "" for name, task in tasks.items()}
     try:
         found = {base: missing_submodule(app.repo, view.layout, app.config, base) for base in set(bases.values())}
     except (HoldfastError, OSError):
@@ -141,7 +135,7 @@ def print_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
 def build_row(kind: type[R], task: Task | None, made: Definition, **more: Any) -> R:
     """A row of any kind: of the task and its definition the fields that this kind has, and `more`, which wins."""
     words = made.title or made.goal or str(made.command or "")
-    facts = {name: getattr(task, name) for name in _OF_TASK} if task is not None else {"id": made.id, "parked": ""}
+    facts = _facts_of(task) if task is not None else {"id": made.id, "parked": ""}
     facts |= {
         "title": words.strip().partition("\n")[0],
         "role": made.role or "",
@@ -153,6 +147,28 @@ def build_row(kind: type[R], task: Task | None, made: Definition, **more: Any) -
         **more,
     }
     return kind(**{name: facts[name] for name in kind.__struct_fields__ if name in facts})
+
+
+def _facts_of(task: Task) -> dict[str, Any]:
+    """What every kind of row that has such a field shows as the journal has it."""
+    return {
+        "id": task.id,
+        "state": task.state,
+        "definition": task.definition,
+        "added_at": task.added_at,
+        "changed_at": task.changed_at,
+        "parked": task.parked,
+        "cause": task.cause,
+        "agent": task.claim.agent,
+        "model": task.claim.model,
+        "progress": task.claim.progress,
+        "attempts": task.attempts,
+        "attempt": task.attempt.id,
+        "landing_waits": task.landing.waits,
+        "turns": task.spent.turns,
+        "usd": task.spent.usd,
+        "tokens": task.spent.tokens,
+    }
 
 
 def build_node(task: Task | None, made: Definition, **more: Any) -> Node:
@@ -214,7 +230,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
             **more,
             state=state,
             new=task is None,
-            agent=(task.agent if task else "") or made.agent or "",
+            agent=(task.claim.agent if task else "") or made.agent or "",
             waits=[] if state in OVER else waits,
             file=str(file) if file else "",
             next_step=next_step_of(name, state, task, stuck=stuck_behind(graph, name)),
@@ -230,6 +246,6 @@ def _reasons_to_wait(graph: Graph, name: str, task: Task | None, made: Definitio
         waits.append(f"not before {moment(start)}{cause}")
     elif fault := fault_of(task):
         waits.append(fault)
-    if task is not None and task.landing_waits:
-        waits.append(waiting_words(task.landing_waits))
+    if task is not None and task.landing.waits:
+        waits.append(waiting_words(task.landing.waits))
     return waits

@@ -49,7 +49,7 @@ def of_landing(site: Site, task: Task, made: Definition) -> str:
     """The message of the candidate on top of the target: the candidate's own message, with our trailers."""
     asked = site.worktrees.store.seen.run("cat-file", "commit", task.candidate, codes=(0, 128))
     words = asked.out.decode(errors="replace").partition("\n\n")[2] if not asked.code else ""
-    if words and f"Holdfast-Attempt: {task.attempt}" in words:
+    if words and f"Holdfast-Attempt: {task.attempt.id}" in words:
         return words
     # A commit that a remote worker made.
     return _compose(site.config, task, made, _cleaned(words))
@@ -75,14 +75,14 @@ def agent_words(site: Site, task: Task) -> str:
 
 
 def _compose(config: Config, task: Task, made: Definition, own: str) -> str:
-    usual = merges.message(task.id, task.attempt, made)
+    usual = merges.message(task.id, task.attempt.id, made)
     words, trailers = usual.rstrip("\n").rsplit("\n\n", 1)
     how = config.git.commit_message
     if how == "agent" and own:
         words = own
     elif how == "template":
         title, _, goal = words.partition("\n\n")
-        names = dict(zip(FIELDS, (title, goal, own, task.id, task.attempt, task.worked_by), strict=True))
+        names = dict(zip(FIELDS, (title, goal, own, task.id, task.attempt.id, task.claim.worked_by), strict=True))
         words = _cleaned(template.render(config.git.commit_template, names, SETTING)) or words
     return f"{words}\n\n{trailers}\n"
 
@@ -94,7 +94,7 @@ def _cleaned(words: str) -> str:
 
 def _git_folders(site: Site, task: Task) -> list[Path]:
     """The folders in which the agent's git keeps its files: its own one in a sandbox, and the worktree's."""
-    own = site.worktrees.private(task.id) / "own" / task.attempt / "git"
+    own = site.worktrees.private(task.id) / "own" / task.attempt.id / "git"
     found = [own] if own.is_dir() and not own.is_symlink() else []
     worktree = site.worktrees.path(task.id)
     link = next(iter(_read(worktree / ".git", worktree)), "")

@@ -40,7 +40,7 @@ def pin(repo: Path, layout: Layout, attempt: str, base: str) -> None:
 
 def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
     """Removes the pins of tasks that have ended, once that is journalled. The next run retries what fails now."""
-    ended = {task.id for task in tasks if task.state in ENDED and task.claims}
+    ended = {task.id for task in tasks if task.state in ENDED and task.claim.number}
     if not ended:
         return
     with contextlib.suppress(GitFailed, GitLocked):
@@ -52,7 +52,7 @@ def tidy(repo: Path, layout: Layout, tasks: Mapping[str, Task]) -> None:
     """Pins every attempt that may continue, and removes the pins of tasks that have ended or are unknown."""
     repository = git.discover(repo)
     found, live = _pins(repository, layout), [task for task in tasks.values() if task.state not in ENDED]
-    wanted = {task.attempt: task.base for task in live if task.attempt and task.base}
+    wanted = {task.attempt.id: task.attempt.base for task in live if task.attempt.id and task.attempt.base}
     wanted |= {task.left.attempt: task.left.base for task in live if task.left is not None}
     kept = there(repository, wanted.values())
     missing = {f"{_folder(layout)}/{attempt}": base for attempt, base in wanted.items() if base in kept}

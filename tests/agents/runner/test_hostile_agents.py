@@ -200,7 +200,7 @@ def test_the_attempt_after_a_lost_worktree_begins_with_its_last_turn(tmp_path: P
     add(repo, "a", script)
     assert "The agent's worktree" in holdfast(repo, "run")
     task = state(repo).tasks["a"]
-    assert (task.state, task.attempts, task.starts, task.resumes) == ("CLOSED", 2, 1, 0)
+    assert (task.state, task.attempts, task.start.number, task.attempt.resumes) == ("CLOSED", 2, 1, 0)
     assert git(repo, "show", "main:a.txt") == git(repo, "show", "main:b.txt") == "x"
 
 
@@ -209,7 +209,7 @@ def test_an_agent_that_deletes_its_worktree_each_time_has_as_many_starts_as_atte
     add(repo, "a", 'write a.txt x\nrun cd / && rm -rf "$HOLDFAST_WORKTREE"', max_attempts=2)
     holdfast(repo, "run", code=None)
     task = state(repo).tasks["a"]
-    assert (task.state, task.claims, task.outcome["kind"]) == ("FAILED", 2, "worktree_lost")
+    assert (task.state, task.claim.number, task.outcome["kind"]) == ("FAILED", 2, "worktree_lost")
 
 
 def test_an_orphan_without_a_worktree_goes_on_from_its_last_turn(tmp_path: Path) -> None:
@@ -220,5 +220,5 @@ def test_an_orphan_without_a_worktree_goes_on_from_its_last_turn(tmp_path: Path)
     add(repo, "a", f"write a.txt x\nrun test -e {once} || {{ touch {once}; cd /; {kill_all}; }}\nrun cp a.txt b.txt")
     holdfast(repo, "run")
     task = state(repo).tasks["a"]
-    assert once.exists() and (task.state, task.attempts, task.resumes) == ("CLOSED", 1, 1)
+    assert once.exists() and (task.state, task.attempts, task.attempt.resumes) == ("CLOSED", 1, 1)
     assert git(repo, "show", "main:a.txt") == git(repo, "show", "main:b.txt") == "x"

@@ -165,7 +165,7 @@ def test_a_long_run_seals_each_day(tmp_path: Path) -> None:
     repo, clock, go = make_repo(tmp_path / "repo"), SetClock(tmp_path), tmp_path / "go"
     add(repo, "one", f"write one.txt x\nrun {shell_wait(go)}")
     run = begin(repo, **clock.env)
-    wait_for(lambda: bool(state(repo).tasks.get("one")) and state(repo).tasks["one"].turns > 0, "a turn")
+    wait_for(lambda: bool(state(repo).tasks.get("one")) and state(repo).tasks["one"].spent.turns > 0, "a turn")
     for day in (1, 2):
         clock.later(86_400)
         add(repo, f"x{day}", "write x.txt x", depends_on=["one"])

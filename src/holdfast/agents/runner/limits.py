@@ -17,7 +17,7 @@ LINGER_S_MAX = 30.0
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Why the runner ends the agent, or how it ended by itself."""
+    """The reason why the runner ends the agent, or how the agent ended by itself."""
 
     ending: Ending
     detail: str

@@ -131,7 +131,7 @@ def explained(verdict: Stop, reached: LimitReached | None, task: str) -> Stop:
 
 
 def failed(order: Order, failure: Exception, reached: LimitReached | None, *, has_begun: bool) -> Stop:
-    """Why the runner could not continue. `has_begun`: the agent was started."""
+    """The outcome of a runner that could not continue. `has_begun`: the agent was started."""
     detail = f"The runner could not go on: {failure}"
     if isinstance(failure, SnapshotTooLarge):
         return Stop(Ending.OVER_LIMIT, f"{failure} Then type `holdfast retry {order.task}`.", failure.limit)

@@ -73,7 +73,7 @@ class Json:
         for task in list(loop.board.tasks.values()):
             if self._states.get(task.id) != task.state:
                 self._states[task.id] = task.state
-                facts = {"state": task.state, "attempt": task.attempt, "agent": task.agent}
+                facts = {"state": task.state, "attempt": task.attempt.id, "agent": task.claim.agent}
                 self._line({"ts": wall(), "kind": "state", "task": task.id, **facts})
 
     def _line(self, value: object) -> None:

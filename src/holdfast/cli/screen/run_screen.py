@@ -135,7 +135,7 @@ class Screen:
         if loop is not None and now - self._looked_at >= LOOK_S:
             self._looked_at = now
             layout = loop.context.layout
-            self._agents = [agent_at_work(layout.attempt_files(task.attempt), task) for task in self._frame.at_work]
+            self._agents = [agent_at_work(layout.attempt_files(task.attempt.id), task) for task in self._frame.at_work]
         return self._agents
 
 

@@ -126,7 +126,7 @@ class Watcher:
     def _attempted(self) -> Task | None:
         """The selected task, if an agent has worked on it; else says so."""
         task = self._picture.tasks.get(self._selected)
-        if task is None or not task.attempt:
+        if task is None or not task.attempt.id:
             self._message = f"No agent has worked on {plain(self._selected)} yet."
             return None
         return task
@@ -134,24 +134,24 @@ class Watcher:
     def _attach(self) -> None:
         if (task := self._attempted()) is None:
             return
-        records = agent_output.Records(self._app.layout.attempt_files(task.attempt))
+        records = agent_output.Records(self._app.layout.attempt_files(task.attempt.id))
 
         def more() -> list[str]:
             new = (text for record in records.new() for text in agent_output.lines(record))
             return [line for text in new for line in _printable(text)]
 
-        self._pager = Pager(f"{task.attempt}, {task.agent or 'its agent'}", more=more)
+        self._pager = Pager(f"{task.attempt.id}, {task.claim.agent or 'its agent'}", more=more)
 
     def _diff(self) -> None:
         from holdfast.views.diffs import Diffs
 
         if (task := self._attempted()) is None:
             return
-        diffs = Diffs(self._app.repo, self._app.layout, task, task.attempt, self._app.reader())
+        diffs = Diffs(self._app.repo, self._app.layout, task, task.attempt.id, self._app.reader())
         old, new = diffs.whole()
         text = diffs.beginning(old, new, DIFF_BYTES_MAX, "-p", "--stat").decode(errors="backslashreplace")
         self._pager = Pager(
-            f"what {task.attempt} has changed", _printable(text or "It has changed nothing."), _diff_style
+            f"what {task.attempt.id} has changed", _printable(text or "It has changed nothing."), _diff_style
         )
 
     def _approve(self) -> None:
@@ -240,8 +240,8 @@ class Watcher:
         if row.next_step and self._picture.words[row.id] not in SETTLED:
             lines += [(line, "cyan") for line in wrapped(plain(f"next: {row.next_step}"), columns, 2)]
         left = rows - len(lines)
-        if task is not None and task.attempt and left > 0:
-            text = _tail(self._app.layout.attempt_files(task.attempt), left)
+        if task is not None and task.attempt.id and left > 0:
+            text = _tail(self._app.layout.attempt_files(task.attempt.id), left)
             lines += [(cut(f"  {line}", columns), "dim") for line in text]
         return lines[:rows]
 
@@ -261,7 +261,7 @@ _WIDE_COLUMNS = 100
 
 def _cells(picture: Picture, name: str) -> tuple[str, ...]:
     row, agent, task = picture.rows[name], picture.agents.get(name), picture.tasks.get(name)
-    turn, spent, time, does = "", money(task.usd) if task is not None and task.usd else "", "", row.title
+    turn, spent, time, does = "", money(task.spent.usd) if task is not None and task.spent.usd else "", "", row.title
     if agent is not None:
         turn, spent, time = str(agent.turn), money(agent.usd), clock(wall() - agent.since)
         does = agent_output.doing(agent) or row.title

@@ -61,7 +61,7 @@ def _prompt(app: App, name: str) -> str:
     choice = choose(file.definition, app.config, before)
     agent = agents(app.config).get(choice.agent)
     if agent is None:
-        raise click.UsageError(f"There is no agent called {choice.agent}, so nobody would be told.")
+        raise click.UsageError(f"There is no agent called {choice.agent}, so there is no prompt.")
     task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
     room = StartInputs(
         repo=app.repo,
@@ -86,7 +86,7 @@ def _at_rest(task: Task) -> Task:
 
 def _pinned(blobs: Blobs, task: Task) -> Definition | None:
     """An attempt that goes on does so with the definition that it began with, whatever the file says by now."""
-    if not task.continues or not task.worked_on:
+    if not task.continues or not task.attempt.worked_on:
         return None
-    made = parse(blobs.get(task.worked_on), task.id)
+    made = parse(blobs.get(task.attempt.worked_on), task.id)
     return made if isinstance(made, Definition) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
@@ -65,7 +65,7 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
         facts |= {"state": row.state, "new": row.new, "ready": row.is_ready, "waits": row.waits}
         facts |= {"next_step": row.next_step, "lost": row.lost}
     if task is not None:
-        facts |= {key: value for key, value in msgspec.structs.asdict(task).items() if key not in ("id", "definition")}
+        facts |= {key: value for key, value in _flat(task).items() if key not in ("id", "definition")}
         facts["pinned"] = task.definition
         attempts = (f"{name}.{number}" for number in range(1, task.attempts + 1))
         facts["cost"] = cost_of_attempts(map(layout.attempt_files, attempts))
@@ -75,6 +75,25 @@ def _facts(overview: Overview, name: str) -> dict[str, Any]:
     facts["files"] = [str(file.path)] if file else sorted(files)
     facts["definition"] = file.definition if file else None
     facts["problems"] = problems
+    return facts
+
+
+# The facts of a task's records that go by another name where all facts stand side by side.
+_FLAT = {
+    ("claim", "number"): "claims",
+    ("attempt", "id"): "attempt",
+    ("start", "number"): "starts",
+    ("landing", "commit"): "landed",
+    ("landing", "branch"): "landed_on",
+    ("landing", "waits"): "landing_waits",
+}
+
+
+def _flat(task: Task) -> dict[str, Any]:
+    """All facts of the task side by side, those of its records, too."""
+    facts = asdict(task)
+    for name, record in {each: facts.pop(each) for each in ("claim", "attempt", "start", "landing", "spent")}.items():
+        facts |= {_FLAT.get((name, key), key): value for key, value in asdict(record).items()}
     return facts
 
 
@@ -128,26 +147,27 @@ def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Lines:
 
 
 def _work(task: Task, facts: dict[str, Any]) -> Lines:
-    if task.worked_by or task.agent:
-        model = f", model {task.model}" if task.model else ""
-        yield "agent", f"{task.agent or task.worked_by}{model}" + (f" ({task.why})" if task.why else "")
+    claim, attempt, landing, spent = task.claim, task.attempt, task.landing, task.spent
+    if claim.worked_by or claim.agent:
+        model = f", model {claim.model}" if claim.model else ""
+        yield "agent", f"{claim.agent or claim.worked_by}{model}" + (f" ({claim.why})" if claim.why else "")
     if task.attempts:
-        times = "once" if task.resumes == 1 else plural(task.resumes, "time")
-        continued = f", continued {times}" if task.resumes else ""
-        yield "attempts", f"{task.attempts}, the last is {task.attempt}{continued}"
+        times = "once" if attempt.resumes == 1 else plural(attempt.resumes, "time")
+        continued = f", continued {times}" if attempt.resumes else ""
+        yield "attempts", f"{task.attempts}, the last is {attempt.id}{continued}"
         how = f" ({facts['cost']})" if facts.get("cost") else ""
-        spent = [f"{money(task.usd)}{how}", plural(task.turns, "turn"), plural(task.tokens, "token")]
-        yield "spent", ", ".join([*spent, f"{clock(task.seconds)} of work"])
+        counts = [f"{money(spent.usd)}{how}", plural(spent.turns, "turn"), plural(spent.tokens, "token")]
+        yield "spent", ", ".join([*counts, f"{clock(spent.seconds)} of work"])
     if task.outcome.get("kind") == "answer":
         lines = str(task.outcome.get("answer") or "(it said nothing)").splitlines()
         yield from (("answer" if not number else "", line) for number, line in enumerate(lines))
-    if task.progress:
-        yield "says", task.progress
-    if task.landed:
-        branch = task.landed_on.removeprefix("refs/heads/")
-        yield "landed", f"as {task.landed[:12]}" + (f" on {branch}" if branch else "")
+    if claim.progress:
+        yield "says", claim.progress
+    if landing.commit:
+        branch = landing.branch.removeprefix("refs/heads/")
+        yield "landed", f"as {landing.commit[:12]}" + (f" on {branch}" if branch else "")
     elif task.candidate and task.state is not TaskState.CLOSED:
-        yield "result", f"{task.candidate[:12]} of {task.attempt}: `holdfast diff {task.id}` shows it"
+        yield "result", f"{task.candidate[:12]} of {attempt.id}: `holdfast diff {task.id}` shows it"
     yield "added", moment(task.added_at)
     if task.changed_at != task.added_at:
         yield "changed", moment(task.changed_at)

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import printing
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plain, plural
 from holdfast.errors import DecisionRefused, TaskUnknown
 
@@ -22,7 +23,7 @@ _SHORT = 12
 
 class _Attempt(msgspec.Struct, frozen=True):
     app: Any
-    task: Any
+    task: Task
     id: str
 
 

@@ -97,7 +97,7 @@ class Tokens:
             return None
         task = attempt.rpartition(".")[0]
         known = self._state.tasks.get(task)
-        is_alive = known is not None and known.attempt == attempt and known.claims == int(claim)
+        is_alive = known is not None and known.attempt.id == attempt and known.claim.number == int(claim)
         if known is None or not is_alive or known.state not in AT_WORK:
             return None
         return Principal("agent", attempt, task, attempt)
@@ -106,8 +106,8 @@ class Tokens:
         """Tells, from now on, whether the token that this one came with is still worth something."""
         if principal.role == "agent":
             task = self._state.tasks[principal.task]
-            claims = task.claims
-            return lambda: task.state in AT_WORK and (task.attempt, task.claims) == (principal.attempt, claims)
+            claims = task.claim.number
+            return lambda: task.state in AT_WORK and (task.attempt.id, task.claim.number) == (principal.attempt, claims)
         role, generation = principal.role, getattr(self._secret, principal.role)
         return lambda: bool(getattr(self._secret, role) == generation)
 

@@ -42,7 +42,7 @@ def fenced_in(
             raise Problem(403, "paths_too_wide", f"{detail} Nothing was changed; name paths below those, or none.")
     _expect_room(decision, task, len(new))
     # Not what its file names: a route chooses by role and label, which are the agent's to say.
-    fixed: dict[str, Any] = {"agent": task.worked_by or task.agent, "model": task.model}
+    fixed: dict[str, Any] = {"agent": task.claim.worked_by or task.claim.agent, "model": task.claim.model}
     fixed |= {name: value for name, value in msgspec.structs.asdict(own).items() if name in _SAME}
     fixed = {name: value for name, value in fixed.items() if value not in (None, "", ())}
     fixed |= _shares(decision, task, own, len(new))
@@ -60,7 +60,7 @@ def _shares(decision: DecisionContext, task: Task, own: Definition, count: int) 
         if most is None:
             continue
         given = sum(getattr(made, f"budget_{name}") or 0 for made in earlier)
-        left = max(0, most - getattr(task, name) - given)
+        left = max(0, most - getattr(task.spent, name) - given)
         # Rounded down: all of them together are never more than there is.
         whole = isinstance(most, int)
         shares[f"budget_{name}"] = left // count if whole else int(left / count * 1e6) / 1e6

@@ -223,8 +223,8 @@ class Metrics:
         if task is None:
             return OTHER, OTHER
         # What a remote worker calls itself is its own affair, and could be another name each time.
-        agent = "remote" if task.remote else task.worked_by
-        return self._agents.keep(agent), self._models.keep(task.model)
+        agent = "remote" if task.claim.remote else task.claim.worked_by
+        return self._agents.keep(agent), self._models.keep(task.claim.model)
 
     def _spend(self, agent: str, model: str, usd: float, tokens: int) -> None:
         self._usd.labels(agent, model).inc(max(0.0, usd))
@@ -273,7 +273,7 @@ class _Scraped:
         tasks = list(ledger.state.tasks.values())
         states = Counts(map(attrgetter("state"), tasks))
         seen = loop.seen_at_work
-        at_work = [task for task in seen if not task.remote]
+        at_work = [task for task in seen if not task.claim.remote]
         heartbeat_s, silence_s = self._quietest(at_work)
         position, now = ledger.position, wall()
         spent = ledger.state.days.get(int(now // DAY_S), Spend())
@@ -311,8 +311,8 @@ class _Scraped:
         """The longest silence of a runner, and of an agent: a few files are looked at, as many as there are agents."""
         heartbeat_s = silence_s = 0.0
         for task in at_work:
-            files = self._context.layout.attempt_files(task.attempt)
-            heartbeat_s = max(heartbeat_s, self._context.silence.seconds(task.attempt))
+            files = self._context.layout.attempt_files(task.attempt.id)
+            heartbeat_s = max(heartbeat_s, self._context.silence.seconds(task.attempt.id))
             with contextlib.suppress(OSError):
                 silence_s = max(silence_s, wall() - files.output.stat().st_mtime)
         return heartbeat_s, silence_s

@@ -73,7 +73,7 @@ def list_agents(api: Api, ask: Ask) -> Agents:
 
 def show_agent(api: Api, ask: Ask) -> AgentRow:
     task = api.tasks.get(ask.attempt.rpartition(".")[0])
-    if task is None or task.attempt != ask.attempt or task.state not in AT_WORK:
+    if task is None or task.attempt.id != ask.attempt or task.state not in AT_WORK:
         detail = f"Nobody works on {ask.attempt!r}. See /agents for those who work, /attempts/… for what was done."
         raise Problem(404, "agent_unknown", detail)
     return row_of(api, task)
@@ -86,41 +86,41 @@ def rows_at_work(api: Api) -> list[AgentRow]:
 
 def row_of(api: Api, task: Task) -> AgentRow:
     title = row(task, api.definition(task.id)).title
-    lease = api.context.ledger.lease(task.id) if task.remote else None
-    if task.remote:
+    lease = api.context.ledger.lease(task.id) if task.claim.remote else None
+    if task.claim.remote:
         until = lease.until if lease else 0.0
         age = max(0.0, api.config.lease_s - (until - api.context.clock()))
         return AgentRow(
-            attempt=task.attempt,
+            attempt=task.attempt.id,
             task=task.id,
             title=title,
-            agent=task.agent,
-            model=task.model,
+            agent=task.claim.agent,
+            model=task.claim.model,
             state="working",
-            turn=task.turn + 1,
-            tool=task.progress[:200],
-            usd=task.usd,
-            tokens=task.tokens,
+            turn=task.attempt.turn + 1,
+            tool=task.claim.progress[:200],
+            usd=task.spent.usd,
+            tokens=task.spent.tokens,
             context_tokens=0,
             since=task.changed_at,
             heartbeat_age_s=age,
             silent_s=age,
             remote=True,
-            worker=task.agent,
+            worker=task.claim.agent,
             until=until,
         )
-    files = api.layout.attempt_files(task.attempt)
-    seen, at = attempt_folder.liveness(files, task.starts, task.intent), agent_at_work(files, task)
+    files = api.layout.attempt_files(task.attempt.id)
+    seen, at = attempt_folder.liveness(files, task.start.number, task.start.intent), agent_at_work(files, task)
     running = attempt_folder.read_process(files)
     return row_from(
         AgentRow,
         at,
         title=title,
-        model=task.model,
+        model=task.claim.model,
         state=_WORDS[seen],
         tool=at.tool if at.tool_runs else "",
         context_tokens=_context(files),
-        heartbeat_age_s=api.context.silence.seconds(task.attempt),
+        heartbeat_age_s=api.context.silence.seconds(task.attempt.id),
         silent_s=age_of(files.output, api.context.clock()),
         remote=False,
         pid=running.agent.pid if running is not None and seen is Liveness.ALIVE else 0,
@@ -135,7 +135,7 @@ def _context(files: Attempt) -> int:
 
 
 def age_of(path: Path, now: float) -> float:
-    """How long ago a file was written to; 0 where there is none."""
+    """The seconds since a file was written to; 0 where there is none."""
     try:
         return max(0.0, now - path.stat().st_mtime)
     except FileNotFoundError:
@@ -152,7 +152,7 @@ def beat(decision: DecisionContext, ask: Ask) -> Claimed:
 def stop(decision: DecisionContext, ask: Ask) -> Changed:
     """Its runner ends it in order. The task is open then, and waits for a person who says that it shall go on."""
     task = _task_of(decision, ask.attempt)
-    if task.remote:
+    if task.claim.remote:
         raise refused(task, "stopped", "it can be cancelled.", "its worker is none of ours")
     if not decision.has_done("task_flagged", 0):
         decision.append([flag(decision, task)])
@@ -163,7 +163,7 @@ def stop(decision: DecisionContext, ask: Ask) -> Changed:
 
 def _task_of(decision: DecisionContext, attempt: str) -> Task:
     task = decision.tasks.get(attempt.rpartition(".")[0])
-    if task is None or task.attempt != attempt or task.state not in AT_WORK:
+    if task is None or task.attempt.id != attempt or task.state not in AT_WORK:
         raise Problem(404, "agent_unknown", f"Nobody works on {attempt!r}. See /agents for those who work.")
     return task
 

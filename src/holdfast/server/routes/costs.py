@@ -81,8 +81,8 @@ class Anomalies(msgspec.Struct, frozen=True):
 def costs(api: Api, ask: Ask) -> Costs:
     by = ask.query.by
     if by == "task":
-        tasks = [task for task in list(api.tasks.values()) if task.turns or task.usd or task.tokens]
-        spent = {task.id: Spend(task.usd, task.tokens, task.turns, task.seconds) for task in tasks}
+        found = {task.id: task.spent for task in list(api.tasks.values())}
+        spent = {name: each for name, each in found.items() if each.turns or each.usd or each.tokens}
     elif by == "day":
         spent = {day_name(day): each for day, each in _days(api).items()}
     else:
@@ -115,7 +115,7 @@ def anomalies(api: Api, ask: Ask) -> Anomalies:
     """Attempts against attempts, tasks against tasks, days against days."""
     with api.chronicle as told:
         attempts = {each.id: each.spent.usd for each in told.attempts.values() if each.ended is not None}
-    tasks = {task.id: task.usd for task in list(api.tasks.values())}
+    tasks = {task.id: task.spent.usd for task in list(api.tasks.values())}
     days = {day_name(day): each.usd for day, each in _days(api).items()}
     found = [Anomaly(name.rpartition(".")[0], name, "", *each) for name, each in far_from_usual(attempts, "an attempt")]
     found += [Anomaly(name, "", "", *each) for name, each in far_from_usual(tasks, "a task")]

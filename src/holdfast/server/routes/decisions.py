@@ -186,7 +186,7 @@ def _definition(decision: DecisionContext, task: Task) -> Definition:
 
 def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: str) -> None:
     if written := sorted({"claim", "result", "error"} & values.keys()):
-        raise InputError(detail=f"{', '.join(written)}: Holdfast writes that")
+        raise InputError(detail=f"Holdfast itself writes {', '.join(written)}; leave that out")
 
     backlog = decision.backlog
     assert isinstance(backlog, Backlog)
@@ -221,7 +221,7 @@ def _is_meant(match: str, etag: str) -> bool:
 
 def undo(decision: DecisionContext, ask: Ask) -> Changed:
     task = _task_of(decision, ask.attempt)
-    if ask.attempt != task.attempt:
+    if ask.attempt != task.attempt.id:
         raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
     return _decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
 

@@ -208,7 +208,7 @@ def _whole(chunk: bytes, is_last: bool) -> bytes:
 
 def _is_over(api: Api, attempt: str) -> bool:
     task = api.tasks[attempt.rpartition(".")[0]]
-    return task.attempt != attempt or task.state not in AT_WORK
+    return task.attempt.id != attempt or task.state not in AT_WORK
 
 
 def _stream(api: Api, ask: Ask, next_frame: Next) -> EventStream:

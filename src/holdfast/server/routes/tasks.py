@@ -200,7 +200,7 @@ def row_of(api: Api, task: Task) -> TaskRow:
 
 
 def _fits(api: Api, task: Task, query: TaskQuery) -> bool:
-    if (query.state and task.state not in query.state) or (query.agent and task.agent != query.agent):
+    if (query.state and task.state not in query.state) or (query.agent and task.claim.agent != query.agent):
         return False
     if not (query.role or query.label or query.parent or query.text):
         return True
@@ -233,12 +233,12 @@ def view_of(api: Api, task: Task) -> TaskView:
         waits=waits,
         outcome=task.outcome,
         candidate=task.candidate,
-        verified=task.verified,
-        landed=task.landed,
-        landed_on=task.landed_on,
+        verified=task.landing.verified,
+        landed=task.landing.commit,
+        landed_on=task.landing.branch,
         not_before=task.not_before,
         session=task.session,
-        why=task.why,
+        why=task.claim.why,
         subtasks=subtasks,
         gates=gates,
         unchecked=made is not None and not gates and not made.may_change_nothing,

@@ -103,14 +103,14 @@ def beat(decision: DecisionContext, ask: Ask) -> Claimed:
 
 def beat_of(decision: DecisionContext, ask: Ask, task: Task) -> Claimed:
     """Our own runner beats for its agent; a worker from elsewhere extends its lease."""
-    if _is_own_agent(ask, task.attempt):
+    if _is_own_agent(ask, task.attempt.id):
         until = decision.clock() + decision.config.heartbeat_timeout_s
-        return Claimed(rows_of(decision, [task.id])[0], task.attempt, ask.body.claim, until)
+        return Claimed(rows_of(decision, [task.id])[0], task.attempt.id, ask.body.claim, until)
     return _claimed(decision, remote_claims.beat(decision, task.id, ask.body.claim))
 
 
 def start(decision: DecisionContext, ask: Ask) -> Now:
-    if _is_own_agent(ask, decision.task(ask.task).attempt):
+    if _is_own_agent(ask, decision.task(ask.task).attempt.id):
         return _now(decision, ask, "your runner has said so")
     remote_claims.start(decision, ask.task, ask.body.claim)
     return _now(decision, ask)
@@ -123,7 +123,7 @@ def has_room(api: Api, ask: Ask) -> None:
 def progress(decision: DecisionContext, ask: Ask) -> Now:
     body: Progress = ask.body
     task = decision.task(ask.task)
-    if not _is_own_agent(ask, task.attempt):
+    if not _is_own_agent(ask, task.attempt.id):
         remote_claims.held(decision, ask.task, body.claim)
     remote_claims.progress(decision, task, body.message, body.percent)
     return _now(decision, ask)
@@ -138,7 +138,7 @@ def has_commit(api: Api, ask: Ask) -> bool:
 def complete(decision: DecisionContext, ask: Ask) -> Now:
     body: Complete = ask.body
     task = decision.task(ask.task)
-    if _is_own_agent(ask, task.attempt):
+    if _is_own_agent(ask, task.attempt.id):
         remote_claims.progress(decision, task, f"complete: {body.summary}".strip(": "), 100.0)
         return _now(decision, ask, "noted; what was made is judged when your process ends")
     remote_claims.complete(decision, ask.task, body.claim, body.commit, body.summary, is_here=ask.found)
@@ -154,7 +154,7 @@ def keep_reason(api: Api, ask: Ask) -> str:
 def fail(decision: DecisionContext, ask: Ask) -> Now:
     body: Fail = ask.body
     task = decision.task(ask.task)
-    if _is_own_agent(ask, task.attempt):
+    if _is_own_agent(ask, task.attempt.id):
         remote_claims.progress(decision, task, f"failing: {body.reason}".strip(": "), None)
         return _now(decision, ask, "noted; end your process with an exit code other than 0 to give up")
     remote_claims.fail(decision, ask.task, body.claim, body.reason, feedback=ask.found)
@@ -163,7 +163,7 @@ def fail(decision: DecisionContext, ask: Ask) -> Now:
 
 def release(decision: DecisionContext, ask: Ask) -> Now:
     task = decision.task(ask.task)
-    if _is_own_agent(ask, task.attempt):
+    if _is_own_agent(ask, task.attempt.id):
         raise refused(task, "given back", "end your process instead.", "its runner holds it")
     remote_claims.release(decision, ask.task, ask.body.claim)
     return _now(decision, ask)

@@ -21,7 +21,6 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from holdfast.domain.wording import plural
 from holdfast.errors import AlreadyExists, AuditKeyUnusable, DiskError
 from holdfast.layout import Layout
 from holdfast.storage.audit.days import day_files
@@ -158,7 +157,8 @@ def _check_private(path: Path, status: os.stat_result) -> None:
 def _key(text: bytes, place: str) -> AuditKey:
     secret = text.strip()
     if not KEY_BYTES_MIN <= len(secret) <= KEY_BYTES_MAX:
-        _refuse(place, f"it has {plural(len(secret), 'byte')}, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are needed")
+        noun = "byte" if len(secret) == 1 else "bytes"
+        _refuse(place, f"it has {len(secret)} {noun}, and {KEY_BYTES_MIN} to {KEY_BYTES_MAX} are needed")
     return AuditKey(secret)
 
 

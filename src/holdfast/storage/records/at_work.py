@@ -44,26 +44,26 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
-    found = [agent_at_work(layout.attempt_files(task.attempt), task) for task in tasks if task.state in AT_WORK]
+    found = [agent_at_work(layout.attempt_files(task.attempt.id), task) for task in tasks if task.state in AT_WORK]
     return sorted(found, key=lambda each: each.task)
 
 
 def agent_at_work(files: Attempt, task: Task) -> AtWork:
     """Counts turns that are not journalled yet, too: an agent continues while no run is alive."""
-    ahead = [line for line in lines_from(files.turns, task.offset) if line.get("turn", 0) > task.turn]
-    turn = max([task.turn, *(int(line["turn"]) for line in ahead)])
+    ahead = [line for line in lines_from(files.turns, task.attempt.offset) if line.get("turn", 0) > task.attempt.turn]
+    turn = max([task.attempt.turn, *(int(line["turn"]) for line in ahead)])
     tool, runs = last_tool(files)
     return AtWork(
         task=task.id,
-        attempt=task.attempt,
-        agent=task.agent,
+        attempt=task.attempt.id,
+        agent=task.claim.agent,
         turn=turn + 1,
         tool=tool,
-        usd=task.usd + sum(line.get("usd", 0.0) for line in ahead),
-        tokens=task.tokens + sum(line.get("tokens", 0) for line in ahead),
+        usd=task.spent.usd + sum(line.get("usd", 0.0) for line in ahead),
+        tokens=task.spent.tokens + sum(line.get("tokens", 0) for line in ahead),
         since=task.changed_at,
         tool_runs=runs,
-        ended=not task.remote and has_ended(files, task.starts),
+        ended=not task.claim.remote and has_ended(files, task.start.number),
         retrying=retrying(files),
     )
 
