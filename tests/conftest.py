@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from holdfast.layout import Attempt
     from kit.runner import Bench
+    from kit.states import Run
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "0"))
@@ -88,6 +89,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """A run in this process, in a repository of its own, with the scripted agent: its steps are the test's to take."""
+    from kit.states import running
+
+    with running(tmp_path / "repo", agent="scripted") as run:
+        yield run
 
 
 @pytest.fixture

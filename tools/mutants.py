@@ -31,7 +31,10 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("src/holdfast/landing/*", "src/holdfast/engine/landing.py"),
         (
             "tests/engine/test_landing.py",
-            *(f"tests/landing/test_{name}.py" for name in ("branch", "refresh", "verify")),
+            *(
+                f"tests/landing/test_{name}.py"
+                for name in ("branch", "gate_results", "lost_landings", "refresh", "verify")
+            ),
         ),
     ),
     "effects": (("src/holdfast/engine/effects.py",), ("tests/engine/test_effects.py",)),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain import definition
 from holdfast.domain.definition import BLOCKS, Check, Definition, is_id, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem, Unreadable
-from holdfast.domain.yaml_text import VALUES_MAX, read_mapping
+from holdfast.domain.yaml_text import VALUES_MAX, read_mapping, write_mapping
 
 EVERYTHING = b"""\
 # a task with every key
@@ -176,6 +176,29 @@ def test_aliases_work_but_cannot_grow_without_end() -> None:
     text = "\n".join(["goal: x", "context:", "  l0: &l0 [a, a, a]", *levels])
     problem = bad(text.encode())[0]
     assert f"more than {VALUES_MAX:,} values" in problem.message and problem.line > 3
+
+
+def test_values_are_counted_once_for_every_alias() -> None:
+    """A hundred times a thousand values, side by side."""
+    values, aliases = ", ".join(["a"] * 1000), ", ".join(["*l"] * 100)
+    problem = bad(f"goal: x\ncontext:\n  l: &l [{values}]\n  all: [{aliases}]\n".encode())[0]
+    assert f"more than {VALUES_MAX:,} values" in problem.message and problem.line == 4
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"goal": "do it"}, "goal: do it\n"),
+        ({"goal": "a\nb\n", "priority": 3}, "goal: |\n  a\n  b\npriority: 3\n"),
+        # What YAML would take for something else is quoted, and so are the rarer line ends.
+        ({"goal": "yes", "title": "12"}, "goal: 'yes'\ntitle: '12'\n"),
+        ({"goal": "a\rb"}, 'goal: "a\\rb"\n'),
+        ({"goal": "ends "}, "goal: 'ends '\n"),
+        ({"paths": ["a", "b"]}, "paths:\n- a\n- b\n"),
+    ],
+)
+def test_a_mapping_is_written_as_a_person_would_and_reads_the_same(values: dict[str, Any], text: str) -> None:
+    assert write_mapping(values).decode() == text and read_mapping(text.encode()) == values
 
 
 def test_a_text_at_the_end_means_the_same_with_and_without_a_line_end() -> None:

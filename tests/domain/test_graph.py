@@ -190,6 +190,25 @@ def test_parents_wait_for_their_subtasks() -> None:
     assert graph.open_subtasks("parent") == []
 
 
+@pytest.mark.parametrize(
+    ("state", "waited_for"),
+    [
+        # A parent has done its own part; a blocked task waits for both.
+        (TaskState.WAITING_FOR_SUBTASKS, ["one"]),
+        (TaskState.BLOCKED, ["one", "first"]),
+        (TaskState.OPEN, ["first"]),
+    ],
+)
+def test_a_task_waits_for_subtasks_or_dependencies_by_its_state(state: TaskState, waited_for: list[str]) -> None:
+    graph = Graph()
+    graph.put(Node(id="parent", depends_on=["first", "second"], state=state))
+    graph.put(Node(id="first"))
+    graph.put(Node(id="second", state=TaskState.CLOSED))
+    graph.put(Node(id="one", parent="parent"))
+    graph.put(Node(id="two", parent="parent", state=TaskState.CLOSED))
+    assert graph.waited_for("parent") == waited_for
+
+
 def test_the_end_of_a_task_moves_those_that_waited_for_it() -> None:
     graph = Graph()
     graph.put(Node(id="blocked", depends_on=["first"], state=TaskState.BLOCKED))

@@ -33,6 +33,9 @@ def test_on_outage_is_of_the_step_then_the_route_then_the_agent_then_all() -> No
         ).agent
         == "one"
     )
+    assert choose(made, Config(cascade=(StepSettings("one"), two), on_outage="next"), None, _down("one")).why == (
+        "cascade step 2 while one cannot use its model"
+    )
     routed = Config(routes=(RouteSettings("far", on_outage="next"),), cascade=(StepSettings("one"), two))
     assert choose(made, routed, None, _down("far", "one")).agent == "two"
     declared = DeclaredAgent("own", ("own",), on_outage="next")

@@ -17,7 +17,7 @@ from holdfast.config.layers import load
 from holdfast.config.settings import Config, ModelPrice, RouteSettings, StepSettings
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.domain.definition import Definition
-from holdfast.domain.routing import NOT_WEAK, Choice, choose
+from holdfast.domain.routing import NOT_WEAK, Choice, after_this, choose, model_for
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import LastAttempt, LastClaim, Task
 from holdfast.errors import ConfigError
@@ -107,6 +107,21 @@ def made(**facts: Any) -> Definition:
 )
 def test_the_first_rule_that_fits_decides(definition: Definition, before: Task | None, wanted: Choice) -> None:
     assert choose(definition, RULES, before) == wanted
+
+
+@pytest.mark.parametrize(("agent", "model"), [("claude", "haiku"), ("codex", ""), ("aider", "mine"), ("gemini", "")])
+def test_an_agent_chosen_by_name_has_the_model_of_its_step_or_the_default(agent: str, model: str) -> None:
+    assert model_for(agent, RULES) == model
+
+
+@pytest.mark.parametrize(
+    ("worked_by", "model", "wanted"),
+    [("claude", "haiku", ("claude", "opus")), ("claude", "opus", ("codex", "")), ("codex", "", None), ("x", "", None)],
+)
+def test_the_step_behind_the_one_that_works_is_the_next_of_the_cascade(
+    worked_by: str, model: str, wanted: tuple[str, str] | None
+) -> None:
+    assert after_this(RULES, LastClaim(worked_by=worked_by, model=model)) == wanted
 
 
 def test_without_rules_the_default_has_it() -> None:

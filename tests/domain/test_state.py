@@ -56,6 +56,40 @@ def test_a_task_goes_from_open_to_closed() -> None:
     assert (task.added_at, task.changed_at) == (100.0, 105.0)
 
 
+def test_turns_spend_adds_up_for_task_run_and_day() -> None:
+    turn = {"task": "t", "attempt": "t.1", "end_offset": 9, "usd": 0.5, "tokens": 7, "seconds": 2.0}
+    spent = [("turn_completed", {**turn, "turn": number}) for number in (1, 2, 3)]
+    state = fold(facts(added(), CLAIM, START, *spent))
+    task = state.tasks["t"]
+    assert (task.spent.usd, task.spent.tokens, task.spent.seconds, task.spent.turns) == (1.5, 21, 6.0, 3)
+    assert (state.run.usd, state.run.tokens, state.run.turns) == (1.5, 21, 3)
+
+
+def test_a_reason_to_try_again_is_the_feedback_and_one_of_another_move_is_not() -> None:
+    lost = moved("task_failed", TaskEvent.AGENT_REPORTS_FAILURE, outcome={"kind": "timeout", "detail": "2 h"})
+    retried = moved("task_opened", TaskEvent.RETRY, feedback="use the other parser")
+    task = fold(facts(added(), CLAIM, START, lost, retried)).tasks["t"]
+    assert task.feedback == "use the other parser"
+    claimed = moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="claude", feedback="nobody's")
+    assert fold(facts(added(), CLAIM, START, lost, retried, claimed)).tasks["t"].feedback == "use the other parser"
+
+
+def test_an_attempt_that_another_one_replaces_is_past_with_its_undos() -> None:
+    turn = {"task": "t", "attempt": "t.1", "end_offset": 9}
+    story = [
+        added(),
+        CLAIM,
+        START,
+        *(("turn_completed", {**turn, "turn": number}) for number in (1, 2, 3)),
+        moved("task_orphaned", TaskEvent.CRASH),
+        ("turn_undone", {"task": "t", "attempt": "t.1", "turn": 2, "saved": "s"}),
+        moved("task_opened", TaskEvent.REQUEUED_FOR_RETRY),
+        moved("task_claimed", TaskEvent.AGENT_CLAIMS_TASK, attempt="t.2", agent="claude"),
+    ]
+    (past,) = fold(facts(*story)).tasks["t"].past
+    assert (past.attempt, past.turn, past.undos) == ("t.1", 3, ((3, 2),))
+
+
 def test_a_continued_orphan_costs_no_attempt_and_a_retry_does() -> None:
     orphaned = [
         added(),

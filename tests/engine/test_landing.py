@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import errors
-from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import Task
-from holdfast.engine.landing import LandingResult, land_on, verify_and_land
-from holdfast.engine.outcome import apply_exit
+from holdfast.engine.landing import ANSWER_CHARS_MAX, LandingResult, land_on, see_to_lost, verify_and_land
+from holdfast.landing.lost_landings import UNASKED
 from holdfast.storage.journal.entry import Record
 from kit.git import git
-from kit.states import Run, append, moves, running
+from kit.states import Run, append, moves
 
 S, CLOSED, REJECTED = TaskState, LandingResult.CLOSED, LandingResult.REJECTED
 VERIFIED = [("task_verify_intent",), ("task_verify_confirmed",)]
@@ -30,31 +27,8 @@ def refuse(reason: str = "verification_failed") -> list[tuple[str, ...]]:
     return [("task_failed", "verification_rejected", reason)]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with running(tmp_path / "repo", agent="scripted") as run:
-        yield run
-
-
-def done(run: Run, definition: Mapping[str, Any] = {}, **files: str) -> Task:
-    """A task whose agent has made these files: a candidate on top of the target as it is now."""
-    task = run.task("t", S.IN_PROGRESS, definition=definition)
-    ended = Exit("t.1", 1, Ending.DONE, "", at=1.0, snapshot=run.snapshot("t", **files))
-    apply_exit(run.context, task, ended)
-    run.mark()
-    return task
-
-
-def commit(run: Run, name: str, text: str) -> str:
-    """A person's commit on the target."""
-    (run.repo / name).write_text(text)
-    git(run.repo, "add", name)
-    git(run.repo, "commit", "-qm", f"change {name}")
-    return git(run.repo, "rev-parse", "main")
-
-
 def test_a_verified_result_lands_and_the_checkout_follows(run: Run) -> None:
-    task = done(run, {"verify": ["test -e made"]}, made="x")
+    task = run.done({"verify": ["test -e made"]}, made="x")
     assert verify_and_land(run.context, task) is CLOSED
     assert run.moved == [*VERIFIED, *LANDED, *REFRESHED, *CLOSE]
     assert git(run.repo, "rev-parse", "main") == task.landing.commit and (run.repo / "made").read_text() == "x"
@@ -66,7 +40,7 @@ def test_a_verified_result_lands_and_the_checkout_follows(run: Run) -> None:
 
 
 def test_without_a_gate_it_is_told_that_it_lands_unchecked(run: Run) -> None:
-    task = done(run, made="x")
+    task = run.done(made="x")
     assert verify_and_land(run.context, task) is CLOSED
     assert run.notes[0].startswith("it lands unchecked")
 
@@ -83,7 +57,7 @@ def test_without_a_gate_it_is_told_that_it_lands_unchecked(run: Run) -> None:
 def test_a_failed_gate_fails_the_attempt_and_the_next_one_gets_the_reason(
     run: Run, definition: dict[str, Any], files: dict[str, str], kind: str, told: str
 ) -> None:
-    task = done(run, definition, **files)
+    task = run.done(definition, **files)
     assert verify_and_land(run.context, task) is REJECTED
     assert run.moved == [*VERIFIED, *refuse()]
     assert (task.outcome["kind"], task.again, task.landing.commit) == (kind, True, "")
@@ -94,8 +68,8 @@ def test_a_failed_gate_fails_the_attempt_and_the_next_one_gets_the_reason(
 
 
 def test_a_candidate_that_does_not_merge_is_refused_before_anything_is_run(run: Run) -> None:
-    task = done(run, made="x")
-    newer = commit(run, "made", "y")
+    task = run.done(made="x")
+    newer = run.commit("made", "y")
     assert verify_and_land(run.context, task) is REJECTED
     assert run.moved == refuse("landing_conflict")
     assert task.outcome["kind"] == "conflict" and "made" in run.context.blobs.get(task.feedback).decode()
@@ -103,8 +77,8 @@ def test_a_candidate_that_does_not_merge_is_refused_before_anything_is_run(run: 
 
 
 def test_a_candidate_is_verified_on_top_of_the_newest_target(run: Run) -> None:
-    task = done(run, {"verify": ["test -e made && test -e theirs"]}, made="x")
-    newer = commit(run, "theirs", "y")
+    task = run.done({"verify": ["test -e made && test -e theirs"]}, made="x")
+    newer = run.commit("theirs", "y")
     assert verify_and_land(run.context, task) is CLOSED
     assert git(run.repo, "rev-parse", "main^1") == newer or git(run.repo, "rev-parse", "main^2") == newer
     assert task.landing.verified_on == newer
@@ -161,7 +135,7 @@ def test_a_result_that_is_gone_is_not_judged(run: Run) -> None:
 
 
 def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_verification(run: Run) -> None:
-    task = done(run, {"approve": True}, made="x")
+    task = run.done({"approve": True}, made="x")
     assert verify_and_land(run.context, task) is LandingResult.APPROVAL
     asked = ("task_approval_requested", "approval_requested", "approval_required")
     assert run.moved == [*VERIFIED, asked] and task.claim.agent == "scripted"
@@ -176,7 +150,7 @@ def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_v
 
 
 def test_a_landing_that_lost_a_race_is_verified_with_the_newer_target(run: Run) -> None:
-    task = done(run, made="x")
+    task = run.done(made="x")
     run.before("land", lambda: git(run.repo, "update-ref", "refs/heads/main", _empty_commit(run)))
     assert verify_and_land(run.context, task) is CLOSED
     lost = [("task_land_intent",), ("task_land_failed",)]
@@ -190,12 +164,12 @@ def _empty_commit(run: Run) -> str:
 
 
 def test_a_landing_waits_for_what_a_person_has_changed_and_says_so_once(run: Run) -> None:
-    task = done(run, made="x")
+    task = run.done(made="x")
     (run.repo / "made").write_text("mine")
     for _ in range(2):
         with pytest.raises(errors.LandingWaits):
             verify_and_land(run.context, task)
-    assert run.moved == [*VERIFIED, ("landing_waits",)]
+    assert run.moved == [*VERIFIED, ("landing_waits",)] and run.journalled[-1].actor == "loop"
     assert task.landing.waits == ("made",) and (run.repo / "made").read_text() == "mine"
     assert git(run.repo, "rev-parse", "main") == run.base
     (run.repo / "made").unlink()
@@ -205,7 +179,7 @@ def test_a_landing_waits_for_what_a_person_has_changed_and_says_so_once(run: Run
 
 
 def test_files_that_a_person_changed_during_the_landing_are_left_and_named(run: Run) -> None:
-    task = done(run, made="x", other="y")
+    task = run.done(made="x", other="y")
     run.before("refresh", lambda: (run.repo / "made").write_text("mine"))
     assert verify_and_land(run.context, task) is CLOSED
     assert (run.repo / "made").read_text() == "mine" and (run.repo / "other").read_text() == "y"
@@ -235,7 +209,7 @@ def fail() -> None:
 def test_a_step_that_failed_is_done_again_and_none_before_it(
     run: Run, kind: str, before: list[tuple[str, ...]], after: list[tuple[str, ...]]
 ) -> None:
-    task = done(run, made="x")
+    task = run.done(made="x")
     run.before(kind, fail)
     with pytest.raises(errors.GitFault):
         verify_and_land(run.context, task)
@@ -246,7 +220,7 @@ def test_a_step_that_failed_is_done_again_and_none_before_it(
 
 
 def test_a_refresh_that_took_place_as_a_person_said_is_not_repeated(run: Run) -> None:
-    task = done(run, made="x")
+    task = run.done(made="x")
     run.before("refresh", fail)
     with pytest.raises(errors.GitFault):
         verify_and_land(run.context, task)
@@ -261,7 +235,7 @@ def test_a_refresh_that_took_place_as_a_person_said_is_not_repeated(run: Run) ->
 
 @pytest.mark.parametrize("gate", ["true", "false"])
 def test_a_result_lands_as_a_new_branch_once_it_has_passed(run: Run, gate: str) -> None:
-    task = done(run, {"verify": [gate]}, made="x")
+    task = run.done({"verify": [gate]}, made="x")
     verdict = land_on(run.context, task, "refs/heads/aside")
     assert git(run.repo, "rev-parse", "main") == run.base and not (run.repo / "made").exists()
     if gate == "false":
@@ -271,3 +245,85 @@ def test_a_result_lands_as_a_new_branch_once_it_has_passed(run: Run, gate: str) 
     assert verdict is None and run.moved == [*VERIFIED, *LANDED, *CLOSE]
     assert git(run.repo, "rev-parse", "aside") == task.landing.commit and task.landing.branch == "refs/heads/aside"
     assert run.notes[-1] == f"landed on aside as {task.landing.commit[:12]}"
+
+
+# -- landings that are no longer on their branch ----------------------------------------------------------------------
+
+PROMOTED = [("landing_promoted",)]
+
+
+def test_a_landing_that_a_reset_undid_by_accident_is_made_again(run: Run) -> None:
+    task = run.landed(made="x")
+    first = task.landing.commit
+    run.set_back(run.base, UNASKED)
+    # As at a start: nothing has landed in this run.
+    run.context.last_landed = ""
+    see_to_lost(run.context)
+    assert run.moved == [*PROMOTED, *LANDED, *REFRESHED], "and it is not verified again"
+    assert {entry.actor for entry in run.journalled if entry.decision_type == "landing_promoted"} == {"loop"}
+    assert task.state is S.CLOSED and git(run.repo, "rev-parse", "main") == task.landing.commit
+    assert (run.repo / "made").read_text() == "x" and run.context.lost == {}
+    assert run.notes == [
+        f"a `git reset` or `git stash` undid its landing {first[:12]}, which came meanwhile",
+        f"landed again as {task.landing.commit[:12]}",
+    ]
+
+
+def test_a_landing_that_no_longer_merges_is_named_once(run: Run) -> None:
+    task = run.landed(made="x")
+    other = git(run.repo, "commit-tree", f"{run.base}^{{tree}}", "-p", run.base, "-m", "theirs")
+    run.set_back(other, UNASKED)
+    conflicting = run.commit("made", "y")
+    for _ in range(2):
+        see_to_lost(run.context)
+    assert git(run.repo, "rev-parse", "main") == conflicting and set(run.context.lost) == {"t"}
+    assert [note for note in run.notes if note.startswith("it cannot be landed again: conflict: ")]
+    assert [note for note in run.notes if "is lost" in note] == [run.context.lost["t"]]
+    assert task.landing.commit[:12] in run.context.lost["t"]
+
+
+def test_a_landing_that_a_person_took_back_is_named_and_not_made_again(run: Run) -> None:
+    run.landed(made="x")
+    run.set_back(run.base, "reset: moving to HEAD~1")
+    see_to_lost(run.context)
+    assert run.moved == [] and git(run.repo, "rev-parse", "main") == run.base
+    assert run.notes == [run.context.lost["t"]]
+
+
+def test_nothing_lands_on_top_before_a_lost_landing_was_seen_to(run: Run) -> None:
+    first = run.landed(made="x")
+    second = run.done({}, "u", other="y")
+    run.set_back(run.base, UNASKED)
+    assert verify_and_land(run.context, second) is CLOSED
+    assert run.moved == [*PROMOTED, *LANDED, *REFRESHED, *VERIFIED, *LANDED, *REFRESHED, *CLOSE]
+    assert second.landing.verified_on == first.landing.commit
+    assert git(run.repo, "rev-parse", "main") == second.landing.commit
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+SAID = [{"kind": "said", "text": "First."}, {"kind": "said", "text": " It is 42.\n"}]
+PRINTED = [{"kind": "tool", "output": "41"}, {"kind": "tool", "output": "42\n"}, {"kind": "tool"}]
+
+
+@pytest.mark.parametrize(
+    ("detail", "traces", "answer"),
+    [
+        ("It is 43.", SAID, "It is 43."),
+        ("The agent has finished.", [*SAID, *PRINTED], "It is 42."),
+        ("The command has finished.", PRINTED, "42"),
+        ("", [{"kind": "turn"}], ""),
+        (" ", [], ""),
+        ("", [{"kind": "said", "text": "x" * ANSWER_CHARS_MAX}], "x" * ANSWER_CHARS_MAX),
+        ("x" * ANSWER_CHARS_MAX + "yz", [], "x" * ANSWER_CHARS_MAX + "…"),
+    ],
+    ids=["of its end", "said", "printed", "neither", "nothing", "long", "too long"],
+)
+def test_an_answer_is_what_was_said_last(run: Run, detail: str, traces: list[dict[str, str]], answer: str) -> None:
+    task = run.task("t", S.DONE, definition={"may_change_nothing": True}, outcome={"detail": detail})
+    if traces:
+        files = run.context.layout.attempt_files("t.1")
+        files.root.mkdir(parents=True, exist_ok=True)
+        files.traces.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in traces))
+    assert verify_and_land(run.context, task) is CLOSED
+    assert task.outcome["answer"] == answer

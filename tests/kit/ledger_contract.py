@@ -169,6 +169,14 @@ class LedgerContract:
         self.pass_time(ledger, clock, 100)
         assert ledger.expired() == [one]
 
+    def test_a_claim_without_a_lease_never_runs_out(self, ledger: Ledger, clock: Clock) -> None:
+        ledger.append(ledger.epoch, [added("a")])
+        own = ledger.claim("w", "a")
+        self.pass_time(ledger, clock, 100)
+        assert ledger.expired() == [] and ledger.lease("a") is None
+        ledger.complete(own, TaskEvent.FAST_COMPLETION, "agent_reported", {})
+        assert ledger.state.tasks["a"].state is TaskState.DONE
+
     def test_a_short_lease_begins_anew_after_a_short_time_in_which_nobody_looked(
         self, ledger: Ledger, clock: Clock
     ) -> None:

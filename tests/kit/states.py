@@ -18,7 +18,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.clock import wall
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_records import TurnLine
+from holdfast.domain.attempt_records import Ending, Exit, TurnLine
 from holdfast.domain.entries import EFFECT_OF, MOVE_TO, EffectIntended, LandIntended
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, fold
@@ -26,6 +26,8 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.effects import acknowledge, carry_out
+from holdfast.engine.landing import LandingResult, verify_and_land
+from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import Command, Observation, plan
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger
@@ -156,6 +158,33 @@ class Run:
             (worktrees.path(name) / path).write_text(text)
         found: str = worktrees.snapshots(name, self.base).take(f"{name}.1", "end").commit
         return found
+
+    def done(self, definition: Mapping[str, Any] = {}, name: str = "t", **files: str) -> Task:
+        """A task whose agent has made these files: a candidate on top of the commit of the beginning."""
+        task = self.task(name, TaskState.IN_PROGRESS, definition=definition)
+        ended = Exit(f"{name}.1", 1, Ending.DONE, "", at=1.0, snapshot=self.snapshot(name, **files))
+        apply_exit(self.context, task, ended)
+        self.mark()
+        return task
+
+    def landed(self, name: str = "t", **files: str) -> Task:
+        """A task that is closed, with these files on the target."""
+        task = self.done({}, name, **files)
+        assert verify_and_land(self.context, task) is LandingResult.CLOSED
+        self.mark()
+        return task
+
+    def commit(self, name: str, text: str) -> str:
+        """A person's commit on the target."""
+        (self.repo / name).write_text(text)
+        git(self.repo, "add", name)
+        git(self.repo, "commit", "-qm", f"change {name}")
+        return git(self.repo, "rev-parse", "main")
+
+    def set_back(self, commit: str, words: str) -> None:
+        """Moves the target, and the checkout with it; the branch's log has these words."""
+        git(self.repo, "update-ref", "-m", words, "refs/heads/main", commit)
+        git(self.repo, "read-tree", "--reset", "-u", commit)
 
     def before(self, kind: str, *acts: Callable[[], object]) -> None:
         """Has each of these done once before the effect of this kind is performed, one each time."""

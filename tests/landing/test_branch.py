@@ -17,7 +17,10 @@ from holdfast.landing.branch import LAND_POINTS, SWAPS_MAX, Land
 from holdfast.landing.lost_landings import lost_landings
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
+from holdfast.storage.journal import root_place
+from holdfast.storage.journal.data_root import create_root
 from holdfast.testing.recorder import Recorder
+from holdfast.worktrees import pins
 from kit.git import git, plain, repository, with_files
 from kit.landing import intent, killed, perform
 
@@ -218,3 +221,26 @@ def test_many_landings_cost_no_more_git_than_one(repo: Path, tmp_path: Path, mon
 
     calls(commits[:1])  # git is asked for its version only once in a process
     assert 0 < calls(commits[:1]) == calls(commits)
+
+
+@pytest.mark.parametrize(
+    ("witness", "branch", "answer"),
+    [
+        (True, "amended", True),
+        # Without the witness nobody knows that it has ever been there; nor does a witness of another commit say so.
+        (False, "amended", False),
+        (True, "other", False),
+    ],
+)
+def test_a_landing_that_a_person_amended_at_once_has_happened(
+    repo: Path, inputs: dict[str, str], witness: bool, branch: str, answer: bool
+) -> None:
+    layout = create_root(repo / ".sdd")
+    root_place.settle(layout, is_copy=False)
+    landing = intent("land", **inputs)
+    if witness:
+        git(repo, "update-ref", pins.landed_ref(layout, landing.ref), inputs["new"])
+    tree = git(repo, "rev-parse", f"{inputs['new' if branch == 'amended' else 'old']}^{{tree}}")
+    git(repo, "update-ref", MAIN, git(repo, "commit-tree", tree, "-p", inputs["old"], "-m", "by hand"))
+    wanted = Happened(result(inputs)) if answer else DidNotHappen()
+    assert Land(repo, layout).reconcile(landing) == wanted

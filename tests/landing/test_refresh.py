@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast import errors
-from holdfast.landing.refresh import REFRESH_POINTS, Refresh, blockers, checkouts
+from holdfast.git import command
+from holdfast.landing.refresh import NAMED_MAX, REFRESH_POINTS, Refresh, blockers, checkouts, expect_not_reverted
 from holdfast.ports import DidNotHappen, Happened
 from holdfast.storage.files import disk
 from holdfast.testing.recorder import Recorder
@@ -474,3 +476,54 @@ def test_a_file_removed_after_a_kill_is_left_and_named(tmp_path: Path) -> None:
     assert found == Happened({"left": ["added/deep", "edit"], "updated": len(CHANGED) - 2})
     (repo / ".git" / "index.lock").unlink()
     assert git(repo, "diff-files", "--name-only").splitlines() == ["added/deep", "edit"]
+
+
+# -- commits from an index that has not followed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("on_top", "reverted"),
+    [
+        ({}, []),
+        ({"mine": "x"}, []),
+        # Another change of the same file is the person's own.
+        ({"edit": "theirs\n"}, []),
+        ({"edit": "old\n", "mine": "x"}, ["edit"]),
+        ({"gone": "gone\n", "[added]": None}, ["[added]", "gone"]),
+    ],
+)
+def test_a_commit_that_puts_old_files_back_is_named_with_what_restores_them(
+    tmp_path: Path, on_top: dict[str, str | None], reverted: list[str]
+) -> None:
+    repo = repository(tmp_path / "repo")
+    lay(repo, {"edit": "old\n", "keep": "kept\n", "gone": "gone\n"})
+    old = commit(repo)
+    lay(repo, {"edit": "new\n", "keep": "kept\n", "[added]": "added\n"})
+    new = commit(repo)
+    for name, content in on_top.items():
+        (repo / name).unlink() if content is None else (repo / name).write_text(content)
+    top = commit(repo) if on_top else new
+    found = command.discover(repo)
+    if not reverted:
+        expect_not_reverted(found, "t", MAIN, old, new)
+        return
+    with pytest.raises(errors.LandingReverted) as seen:
+        expect_not_reverted(found, "t", MAIN, old, new)
+    restore = shlex.join(["git", "restore", f"--source={new}", "--staged", "--worktree", "--", *reverted])
+    assert str(seen.value) == str(
+        errors.LandingReverted(
+            task="t", commit=top[:12], branch="main", landed=new[:12], paths=", ".join(reverted), restore=restore
+        )
+    )
+
+
+def test_of_many_files_that_were_put_back_the_first_are_named_and_the_commit_is_to_be_reverted(tmp_path: Path) -> None:
+    repo, names = repository(tmp_path / "repo"), [f"f{number:02}" for number in range(NAMED_MAX + 2)]
+    lay(repo, dict.fromkeys(names, "old\n"))
+    old = commit(repo)
+    lay(repo, dict.fromkeys(names, "new\n"))
+    new = commit(repo)
+    lay(repo, dict.fromkeys(names, "old\n"))
+    top = commit(repo)
+    with pytest.raises(errors.LandingReverted, match=f"f{NAMED_MAX - 1:02} and 2 more.*git revert {top}"):
+        expect_not_reverted(command.discover(repo), "t", MAIN, old, new)

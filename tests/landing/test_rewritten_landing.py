@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.landing import lost_landings as lost
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state
+from kit.rewrites import amend, reword
 from kit.roots import short_run
 
 # Whole runs, of seconds each.
@@ -29,43 +31,9 @@ def repo(repo: Path) -> Path:
     return repo
 
 
-def _amend(repo: Path) -> None:
-    git(repo, "commit", "-q", "--amend", "--reset-author", "-C", "HEAD", "--date", "2001-01-01T00:00:00Z")
-
-
-def _reword(repo: Path) -> None:
-    git(repo, "commit", "-q", "--amend", "-m", "other words")
-
-
-def _add_to(repo: Path) -> None:
-    (repo / "more.txt").write_text("more\n")
-    git(repo, "add", "more.txt")
-    git(repo, "commit", "-q", "--amend", "--no-edit")
-
-
-def _rebase(repo: Path) -> None:
-    landed = git(repo, "rev-parse", "HEAD")
-    git(repo, "reset", "-q", "--hard", "HEAD~1")
-    git(repo, "commit", "-q", "--allow-empty", "-m", "before it")
-    git(repo, "cherry-pick", landed)
-    git(repo, "commit", "-q", "--amend", "-m", "without our lines")
-
-
-def _squash(repo: Path) -> None:
-    message = git(repo, "log", "-1", "--format=%B")
-    (repo / "more.txt").write_text("more\n")
-    git(repo, "add", "more.txt")
-    git(repo, "reset", "-q", "--soft", "HEAD~1")
-    git(repo, "commit", "-q", "-m", f"squashed\n\n{message}\n\nand more\n\nlast line")
-
-
-REWRITES = {"amend": _amend, "reword": _reword, "add": _add_to, "rebase": _rebase, "squash": _squash}
-
-
-@pytest.mark.parametrize("how", REWRITES)
-def test_a_rewritten_landing_is_recognised(repo: Path, how: str) -> None:
+def test_a_rewritten_landing_is_recognised_and_work_goes_on_top_of_it(repo: Path) -> None:
     before = state(repo).tasks["t"].landing.commit
-    REWRITES[how](repo)
+    amend(repo)
     assert git(repo, "rev-parse", "HEAD") != before
     said = holdfast(repo, "check")
     assert "was rewritten as" in said and "Sound; the next start has" in said
@@ -78,10 +46,10 @@ def test_a_rewritten_landing_is_recognised(repo: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "how"), [("land.swap.after", "amend"), ("append.task_land_confirmed.before", "reword")]
+    ("where", "rewrite"), [("land.swap.after", amend), ("append.task_land_confirmed.before", reword)]
 )
 def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again(
-    repo: Path, where: str, how: str
+    repo: Path, where: str, rewrite: Callable[[Path], None]
 ) -> None:
     add(repo, "u", "write u.txt x")
     process = begin(repo, HOLDFAST_CRASH_AT=f"{where}:1")
@@ -91,7 +59,7 @@ def test_a_landing_that_is_rewritten_before_the_journal_has_it_is_not_made_again
     # Left so that nobody commits from an index that has not followed; here a person removes it, as git advises.
     (repo / ".git" / "index.lock").unlink()
     git(repo, "reset", "-q", "--hard")
-    REWRITES[how](repo)
+    rewrite(repo)
     amended = git(repo, "rev-parse", "main")
     holdfast(repo, "run")
     assert before != amended == git(repo, "rev-parse", "main"), "landed once more"
@@ -123,7 +91,7 @@ def test_a_lost_landing_is_reported_wherever_a_person_looks(repo: Path) -> None:
 
 
 def test_a_landing_that_was_amended_is_not_told_as_lost(repo: Path) -> None:
-    _amend(repo)
+    amend(repo)
     assert "any more" not in holdfast(repo, "list", "--all") + holdfast(repo, "show", "t")
     assert "Sound; the next start has 1 thing to finish, told above as pending." in holdfast(repo, "check")
 
@@ -181,7 +149,7 @@ def test_one_that_is_amended_again_while_it_is_looked_for_is_recognised(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the same start: what builds on it is not held."""
-    _amend(repo)
+    amend(repo)
     add(repo, "u", "write u.txt x", depends_on=["t"])
     real, amended = lost.recognised, list[str]()
 
@@ -189,7 +157,7 @@ def test_one_that_is_amended_again_while_it_is_looked_for_is_recognised(
         found = real(repo, task)
         if not amended:
             amended.append(found[0])
-            _reword(repo)
+            reword(repo)
         return found
 
     monkeypatch.setattr(lost, "recognised", recognised)

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from holdfast.domain.definition import Check, Definition
 from holdfast.landing import gate_results, gates, verify
 from holdfast.landing.gates import Gate
 from holdfast.landing.verify import VERIFY_POINTS, GateVerdict
-from holdfast.layout import Layout
+from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
 from holdfast.processes import cgroups
 from holdfast.snapshots.store import Store
@@ -30,6 +28,7 @@ from holdfast.storage.records.blobs import Blobs
 from kit import TESTS
 from kit.git import git, repository, with_files
 from kit.verdicts import effect, intent
+from kit.waiting import wait_for
 
 DEADLINE_S = 60.0
 
@@ -72,13 +71,6 @@ def output(repo: Path, verdict: GateVerdict, number: int = 0) -> bytes:
     return blobs_of(repo).get(verdict.results[number].output)
 
 
-def await_true(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"it never came to this: {what}"
-        time.sleep(0.01)
-
-
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] not in (b"Z", b"X")
@@ -87,7 +79,7 @@ def is_alive(pid: int) -> bool:
 
 
 def pid_in(path: Path) -> int:
-    await_true(lambda: path.exists() and path.read_text().endswith("\n"), f"a pid in {path}")
+    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), f"a pid in {path}")
     return int(path.read_text())
 
 
@@ -488,3 +480,66 @@ def test_a_child_of_ours_is_not_taken_for_a_gate(repo: Path) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["conflict", "conflict_markers", "paths_violated"])
+@pytest.mark.parametrize("count", [1, gate_results.FILES_SHOWN_MAX, gate_results.FILES_SHOWN_MAX + 3])
+def test_feedback_lists_the_files_and_how_many_more_there_are(repo: Path, kind: verify.Kind, count: int) -> None:
+    files = [f"file-{number:04}" for number in range(count)]
+    verdict = GateVerdict("c", "t", "m", "g", passed=False, kind=kind, detail="why", files=files)
+    told = gate_results.feedback(verdict, blobs_of(repo))
+    assert told.startswith("Your work was not taken: why.\n\n")
+    shown = [line.strip() for line in told.splitlines() if line.startswith("  ")]
+    more = [f"… and {count - gate_results.FILES_SHOWN_MAX} more"] if count > gate_results.FILES_SHOWN_MAX else []
+    assert shown == [*files[: gate_results.FILES_SHOWN_MAX], *more]
+    assert ("remove the markers" in told) is kind.startswith("conflict")
+
+
+def test_conflict_markers_are_found_and_named(repo: Path) -> None:
+    (repo / "a").write_text("<<<<<<< ours\n1\n=======\n2\n>>>>>>> theirs\n")
+    git(repo, "commit", "-qam", "half merged")
+    verdict = judge(repo, Gate("g", "true"))
+    assert (verdict.kind, verdict.passed, verdict.files) == ("conflict_markers", False, ["a"])
+    assert verdict.detail == "it leaves conflict markers in a"
+
+
+@pytest.mark.parametrize(
+    ("parked", "begun", "wanted"),
+    [
+        ("task_refresh_unknown", None, ["refresh"]),
+        ("task_land_unknown", ["one"], []),
+        ("", ["one"], []),
+        ("task_verify_unknown", ["one", "three"], ["gate:one", "gate:three"]),
+        # Not known: all that must not run twice.
+        ("task_verify_unknown", None, ["gate:one"]),
+    ],
+)
+def test_effects_that_happened_as_a_person_said_are_not_performed_again(
+    files: Attempt, parked: str, begun: list[str] | None, wanted: list[str]
+) -> None:
+    if begun is not None:
+        files.gates_begun.write_bytes(msgspec.json.encode({"merged": "m", "gates": "g", "names": begun}))
+    assert verify.not_again(parked, files, GATES) == wanted
+
+
+def test_gates_that_have_begun_are_all_named_in_doubt(repo: Path) -> None:
+    gates = (Gate("one", "true", repeatable=False), Gate("two", "true", repeatable=False))
+    made = intent(repo, *commits(repo), *gates)
+    effect(repo).perform(made)
+    files = Layout(repo / ".sdd").attempt_files("T-1.1")
+    files.verdict.unlink()
+    answer = effect(repo).reconcile(made)
+    assert isinstance(answer, InDoubt) and "one and two must not run twice" in answer.reason
+    assert effect(repo).reconcile(intent(repo, *commits(repo), gates[0])) == DidNotHappen(), "others have begun nothing"
+
+
+def test_a_gate_that_is_not_run_keeps_its_name_command_and_weight() -> None:
+    for required in (True, False):
+        result = Gate("g", "make", 1.0, required).without_run("passed", told=True)
+        assert (result.name, result.command, result.required, result.outcome, result.told) == (
+            "g", "make", required, "passed", True,
+        )  # fmt: skip
+    assert not Gate("g", "make").without_run("not_run").told
