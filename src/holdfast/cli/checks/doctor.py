@@ -130,7 +130,9 @@ def _git_part(name: str, app: App | None) -> Part:
 
 def _chain_part(app: App) -> Part:
     section = check(app.layout, Backlog(app.layout.backlog), None, chain_only=True).sections[0]
-    counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
+    singular = {"runs": "run", "entries": "entry"}
+    counts = section.counted.items()
+    counted = ", ".join(f"{number:,} {singular.get(name, name) if number == 1 else name}" for name, number in counts)
     return Part("chain", counted, [Finding(said, "holdfast check --chain") for said in section.findings])
 
 
