@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,19 +26,15 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader, read_state
+from holdfast.ports import LedgerReader
 from holdfast.storage.files import disk
 from holdfast.storage.journal.checkpoint import Recovered
 from holdfast.storage.journal.data_root import (
     create_root,
-    expect_repository,
     has_journal,
     moved_from,
     read_root,
 )
-
-# What only a session uses is loaded by it: looking is what people wait for.
-if TYPE_CHECKING:
-    pass
 
 # Git carries what people write. All else belongs to the journal, which stays on this machine: a checkout that took
 # blobs or format.json away and left the journal would leave half a data root.
@@ -47,8 +43,6 @@ GITIGNORE = b"/*\n!/.gitignore\n!/backlog/\n!/config/\n.hf-*.tmp\n"
 _GITIGNORES_BEFORE = (b"/runtime/\n/worktrees/\n/cache/\n.hf-*.tmp\n",)
 
 Say = Callable[[str], None]
-# How long a short session waits for another, and how often it looks.
-PATIENCE_S, LOCK_POLL_S = 5.0, 0.02
 
 
 class View(msgspec.Struct, frozen=True):
@@ -82,19 +76,16 @@ class App:
 
         create_root(self.layout.root, repo=self.repo)
         written = []
-        for path, content in ((self.layout.settings, DEFAULT_SETTINGS.encode()), (self._gitignore, GITIGNORE)):
+        gitignore = self.layout.root / ".gitignore"
+        for path, content in ((self.layout.settings, DEFAULT_SETTINGS.encode()), (gitignore, GITIGNORE)):
             if not path.exists():
                 disk.create(path, content)
                 written.append(path)
-        if self._gitignore.read_bytes() in _GITIGNORES_BEFORE:
-            disk.replace(self._gitignore, GITIGNORE)
-            written.append(self._gitignore)
+        if gitignore.read_bytes() in _GITIGNORES_BEFORE:
+            disk.replace(gitignore, GITIGNORE)
+            written.append(gitignore)
         hide_from_git(self.layout.root, self.repo)
         return written
-
-    @property
-    def _gitignore(self) -> Path:
-        return self.layout.root / ".gitignore"
 
     def look(self) -> View:
         """Reads the data root. Takes no lock and writes nothing, also beside a run."""
@@ -103,7 +94,7 @@ class App:
         state, found = read_state(layout)
         return View(layout, state, found, Backlog(layout.backlog))
 
-    def reader(self) -> FileLedgerReader:
+    def reader(self) -> LedgerReader:
         """Reads the journal without owning the data root."""
         return FileLedgerReader(self.layout)
 
@@ -129,10 +120,6 @@ class App:
         if any(layout.backlog.glob("*/*.y*ml")):
             raise BacklogAlone(path=layout.root, repo=self.repo)
         raise NotInitialised(path=layout.format_file if layout.root.exists() else layout.root, repo=self.repo)
-
-    def expect_own(self) -> None:
-        """Refuses the data root of another repository, for writers without a session."""
-        expect_repository(self.layout, self.repo)
 
 
 def repository_of(folder: Path) -> Path:

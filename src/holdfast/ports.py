@@ -23,6 +23,7 @@ from holdfast.storage.journal.checkpoint import F
 from holdfast.storage.journal.entry import Entry, Record, Ref
 from holdfast.storage.journal.intents import OpenIntent, Pairing
 from holdfast.storage.journal.pages import Cursor, Page, WantedPage
+from holdfast.storage.journal.reader import TornEnd
 
 # -- the ledger -------------------------------------------------------------------------------------------------------
 
@@ -46,6 +47,21 @@ class LedgerReader(Protocol):
 
     def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
         """Every entry with its run, verified, in order; or only those behind the one named."""
+
+    @property
+    def end(self) -> Ref | None:
+        """The last entry of the last reading that came to its end."""
+
+    @property
+    def torn(self) -> Sequence[TornEnd]:
+        """What crashes had torn there: never acknowledged, and passed over."""
+
+    @property
+    def place(self) -> Path | str:
+        """Where the journal is, for sentences: a folder, or another kind of address."""
+
+    def runs(self) -> list[str]:
+        """The runs that there are, oldest first."""
 
     def has(self, ref: Ref) -> bool: ...
     def page(

@@ -260,7 +260,8 @@ def owned(
         for moved in witnesses.set_unknown_aside(layout, ledger.state, app.repo) if is_restored else ():
             say(f"moved to {moved}")
         auditor = Auditor(layout, say, app.clock, ledger.expect_owned, app.audit_key)
-        with following(layout, app.config.ledgers, ledger, say) as metric_files:
+        before = ledger.found.end.ref if ledger.found.end is not None else None
+        with following(layout, app.config.ledgers, ledger, before, say) as metric_files:
             with contextlib.ExitStack() as ending:
                 ending.callback(auditor.end, seals_it=seals_log)
                 auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)
@@ -323,7 +324,7 @@ def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say)
     with run_context(app, note, patience_s=0.0, works=works, watches=False) as context:
         if not works:
             _tell(say, context)
-        return mailbox.decide(DecisionContext.of(context, key, works=works), kind, params)
+        return mailbox.decide(DecisionContext.of(context, key), kind, params)
 
 
 def _tell(say: Say, context: RunContext) -> None:

@@ -161,7 +161,8 @@ def test_tasks_that_come_back_by_a_pop_meanwhile_are_left_as_they_are(
 def test_a_watch_whose_folder_is_away_begins_when_it_is_back(tmp_path: Path) -> None:
     folder, told = tmp_path / "backlog", threading.Event()
     (folder / "open").mkdir(parents=True)
-    watch = wakeup.SignalWatch([folder], lambda paths: told.set())
+    watch = wakeup.SignalWatch([folder])
+    watch.listen(lambda paths: told.set())
     folder.rename(tmp_path / "away")
     with watch:
         wait_for(lambda: not watch._thread.is_alive(), "the end of the first watch")

@@ -145,9 +145,10 @@ def test_long_lines_are_folded_and_the_end_is_followed() -> None:
     pager = Pager("t", more=lambda: new.pop(0))
     first = pager.lines(20, 10)
     assert [line for line, _ in first[1:3]] == ["a" * 20, "a" * 5] and all(cell_width(line) <= 20 for line, _ in first)
-    assert pager.move("home", 4) and "follows" not in pager.lines(20, 4)[0][0]
+    pager.move("home", 4)
+    assert "follows" not in pager.lines(20, 4)[0][0]
     # Who scrolled back stays there.
     assert pager.lines(20, 4)[1][0] == "a" * 20
-    assert pager.move("end", 4)
+    pager.move("end", 4)
     new.append([])
     assert pager.lines(20, 4)[-1][0] == "last"

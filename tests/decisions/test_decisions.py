@@ -29,7 +29,7 @@ def decide(repo: Path, kind: str, key: str = KEY, **params: object) -> Answer:
     """One decision under a given id, as the run or a short session makes it."""
     app = App.find(repo, environ={})
     with short_run(app) as context:
-        return mailbox.decide(DecisionContext.of(context, key, works=False), kind, params)
+        return mailbox.decide(DecisionContext.of(context, key), kind, params)
 
 
 def orphaned_run(repo: Path, task: str) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from holdfast.orchestrator.wakeup import Signals
 from holdfast.storage.journal.reader import Chain
 from kit.clock import SetClock, go_on, stop_below, suspend
 from kit.git import git
@@ -67,7 +66,7 @@ def test_after_a_long_pause_the_same_conversation_goes_on(repo: Path, clock: Set
     running = begin(repo, **clock.env)
     wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].not_before > 0, "the pause")
     clock.later(3700)
-    Signals(layout(repo)).wake()
+    (layout(repo).signals / "WAKEUP").touch()
     out = running.communicate()[0]
     assert running.returncode == 0, out
     assert log.read_text() == "1\n"

@@ -38,6 +38,7 @@ from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
 from holdfast.storage.audit.key import AuditKey
 from holdfast.storage.journal.lock import Holder, live_owner, read_holder
+from holdfast.storage.journal.reader import plain_files
 from holdfast.storage.records.blobs import Blobs
 
 
@@ -103,7 +104,7 @@ def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
 def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[str, int]]]:
     """A value that differs between two moments if the root had an owner in between."""
     runs = []
-    for path in sorted(layout.wal.glob("*.wal.jsonl")):
+    for path in plain_files(layout.wal):
         try:
             runs.append((path.name, path.stat().st_size))
         except FileNotFoundError:

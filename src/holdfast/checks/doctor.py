@@ -17,9 +17,8 @@ import msgspec
 from holdfast.checks import witnesses
 from holdfast.checks.gc import is_left_by_cancelling
 from holdfast.config.settings import Config
-from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.state import State
-from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task import AT_WORK, OVER
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
@@ -37,7 +36,9 @@ from holdfast.storage.audit.days import day_files
 from holdfast.storage.files import filesystems
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import live_owner, read_holder
+from holdfast.storage.journal.reader import plain_files
 from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.at_work import lines_from
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
 from holdfast.worktrees.factory import worktrees_of
@@ -47,7 +48,6 @@ DISK_BYTES_MIN = 1 << 30
 CLOCK_S_MAX = 60.0
 _TAIL_BYTES = 1 << 20
 RUN = "holdfast run"
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -135,16 +135,10 @@ def clock_part(layout: Layout, now: float) -> Part:
 
 
 def _newest_moment(layout: Layout) -> float | None:
-    files = sorted(layout.wal.glob("*.wal.jsonl"))
-    for path in reversed(files):
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            lines = file.read().split(b"\n")[:-1]
-        for line in reversed(lines):
-            try:
-                return float(msgspec.json.decode(line)["timestamp"])
-            except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError):
-                continue
+    for path in reversed(plain_files(layout.wal)):
+        end = [each.get("timestamp") for each in lines_from(path, max(0, path.stat().st_size - _TAIL_BYTES))]
+        if moments := [each for each in end if isinstance(each, int | float)]:
+            return float(moments[-1])
     return None
 
 
@@ -195,9 +189,10 @@ def _ending(files: Attempt, start: int) -> str:
 # -- what is left -----------------------------------------------------------------------------------------------------
 
 
-def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
+def decisions_part(state: State, steps: Mapping[str, str], open_intents: int, is_run: bool) -> Part:
+    """`steps`: what to type, by task."""
     parked = [task for task in state.tasks.values() if task.parked]
-    findings = [Finding(f"{task.id} waits for you: {task.parked}", _resolve(task)) for task in parked]
+    findings = [Finding(f"{task.id} waits for you: {task.parked}", steps[task.id]) for task in parked]
     waiting = [task for task in state.tasks.values() if task.landing.waits]
     findings += [
         Finding(
@@ -214,7 +209,7 @@ def decisions_part(state: State, open_intents: int, is_run: bool) -> Part:
 
 def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     """Reads the tree with which each unfinished task continues to its end; `check` reads every turn's."""
-    live = {task.attempt.tree or task.candidate: task for task in tasks if task.state not in _OVER}
+    live = {task.attempt.tree or task.candidate: task for task in tasks if task.state not in OVER}
     live.pop("", None)
     store = Store.of(layout.snapshots, repo)
     lost = store.incomplete(live.keys())
@@ -236,14 +231,6 @@ def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     return Part("trees", f"{len(live)} to go on with", findings)
 
 
-def _resolve(task: Task) -> str:
-    if task.parked == STOPPED:
-        return f"holdfast resume {task.id}"
-    if is_lost(task.parked):
-        return f"holdfast resolve {task.id} --newest | --anew | --abandon"
-    return f"holdfast resolve {task.id} --happened | --retry | --abandon"
-
-
 def landings_part(repo: Path, state: State, snapshots: Path) -> Part:
     lost = lost_landings(repo, state.tasks.values(), snapshots)
     findings = [Finding(said, _between_ticks(said) or "git fetch --all") for said in lost.values()]
@@ -252,8 +239,8 @@ def landings_part(repo: Path, state: State, snapshots: Path) -> Part:
 
 
 def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection[Task]) -> Part:
-    known = {task.id for task in tasks if task.state not in _OVER}
-    closed = {task.id: task for task in tasks if task.state in _OVER}
+    known = {task.id for task in tasks if task.state not in OVER}
+    closed = {task.id: task for task in tasks if task.state in OVER}
     trees, findings = worktrees_of(repo, layout, config), []
     for tree in trees.unneeded(known):
         task = closed.get(tree.task)

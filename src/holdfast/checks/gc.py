@@ -24,9 +24,8 @@ import msgspec
 
 from holdfast.checks.expectations import blob_named_by
 from holdfast.config.settings import Config
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.errors import NotABlobId
 from holdfast.landing.lost_landings import lost_landings
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
@@ -47,7 +46,6 @@ _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 1 << 20
 # Files beside the journal that name blobs.
 _NAMING = ("attempts/*/*.json", "backlog/*/*", "audit/*", "plans/**/*", "memory/**/*")
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 class Garbage(msgspec.Struct, frozen=True):
@@ -103,7 +101,7 @@ class Collector:
             if attempt.rpartition(".")[0] in old:
                 found.setdefault(attempt, {})[ref] = commit
         # What unfinished tasks begin with or have made: it may come from another task's attempt.
-        open_tasks = [task for task in self._tasks if task.state not in _OVER]
+        open_tasks = [task for task in self._tasks if task.state not in OVER]
         needed = {each for task in open_tasks for each in (task.attempt.base, task.candidate, task.landing.verified)}
         return {
             attempt: refs
@@ -158,8 +156,6 @@ class Collector:
                 yield from _digests_in(path)
 
     def _blob(self, digest: str) -> Path:
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise NotABlobId(digest=digest)
         return self._layout.cas / digest[:2] / digest
 
     def _kept(self, task: Task) -> str:

@@ -24,8 +24,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.state import State
-from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task import OVER
 from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import DiskError, JournalShorter
 from holdfast.layout import Layout
@@ -39,7 +38,6 @@ from holdfast.storage.journal.lock import Holder, read_holder
 from holdfast.storage.records import attempt_folder
 from holdfast.worktrees import pins
 
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 _SHOWN_MAX = 5
 _REASON = "the journal was put back from an older backup, and does not know this"
 # An intent that no file of an attempt names, so that every start counts as foreign.
@@ -127,20 +125,16 @@ def _strange_starts(layout: Layout, state: State) -> Iterator[tuple[str, int]]:
             continue
         if known is None or int(number) > known.attempts:
             start = 1
-        elif known.attempt.id == name and known.state not in _OVER:
-            start = _first_strange(layout, known)
+        elif known.attempt.id == name and known.state not in OVER:
+            # The last start, if its file names another intent; else the next one.
+            last = known.start
+            found = attempt_folder.read_start(layout.attempt_files(name), last.number) if last.intent else None
+            is_another = found is not None and not attempt_folder.is_of(found, last.intent)
+            start = last.number if is_another else last.number + 1
         else:
             continue
         if layout.attempt_files(name).start(start).exists():
             yield name, start
-
-
-def _first_strange(layout: Layout, task: Task) -> int:
-    """The last start, if its file names another intent; else the next one."""
-    start, files = task.start, layout.attempt_files(task.attempt.id)
-    found = attempt_folder.read_start(files, start.number) if start.intent else None
-    is_another = found is not None and not attempt_folder.is_of(found, start.intent)
-    return start.number if is_another else start.number + 1
 
 
 # -- letting go of them -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.checks.expectations import OUTPUT, VERDICT, Attempted, Recorded, o
 from holdfast.checks.report import REPAIR, RESTORE, RUN, Draft
 from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plural
 from holdfast.engine.recovery import find_leftovers
 from holdfast.engine.turn_follower import as_file, is_final
@@ -30,7 +30,6 @@ from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 
 _BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
-_ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
 # How many damaged objects are named one by one.
 _SHOWN_MAX = 20
 
@@ -135,7 +134,7 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_due: bool = 
     kept = Counter(attempt for attempt, _, name in names if name.startswith("turn-"))
     draft, over = Draft("snapshots", snapshots=0, of_tasks_over=0), 0
     for name, known in recorded.attempts.items():
-        if state.tasks[known.task].state in _ENDED:
+        if state.tasks[known.task].state in OVER:
             over += max(0, known.snapshots - kept[name])
             draft.counted["of_tasks_over"] += known.snapshots
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, config_here, print_json
+from holdfast.cli.options import config_here, print_json, prints_json
 from holdfast.domain.wording import plain
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ WAIT_S = 10.0
     "--wait", "wait_s", type=click.FloatRange(min=0, max=600), default=WAIT_S, metavar="SECONDS", show_default=True,
     help="How long a program may take to say its version; 0: none is asked.",
 )  # fmt: skip
-@as_json
-@click.pass_context
+@prints_json
 def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) -> None:
     """List the agents: installed or not, signed in or not, and what each can do.
 

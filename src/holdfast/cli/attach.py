@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
-from holdfast.cli.screen.agent_output import Records, lines
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
+from holdfast.cli.screen.agent_output import AGENT_COLUMNS, Records, agent_cells, lines
+from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import Printer, printing, wait_for_reader
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.domain.wording import money, plain
-from holdfast.errors import NeverAttempted
-from holdfast.storage.journal.lock import read_holder
+from holdfast.domain.wording import plain
+from holdfast.errors import NeverAttempted, TaskUnknown
+from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records import attempt_folder
-from holdfast.storage.records.at_work import at_work, clock
+from holdfast.storage.records.at_work import at_work
 from holdfast.storage.records.attempt_folder import Liveness
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ Examples:
 @click.argument("task", required=False, shell_complete=complete_task)
 @click.option("--raw", is_flag=True, help="The bytes of its output, in printable characters.")
 @click.option("--tail", "tail_max", type=click.IntRange(0), metavar="N", help="Begin with the last N events or lines.")
-@as_json
-@click.pass_context
+@prints_json
 def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None, as_json: bool) -> None:
     """Follow an agent: what it says, the tools it calls, and its turns, as they come.
 
@@ -78,24 +78,8 @@ def _list(app: App, as_json: bool) -> None:
     if not found:
         click.echo("No agent is at work. `holdfast run` starts them; `holdfast status` tells how the tasks stand.")
         return
-    now = app.clock()
-    with printing() as printer:
-        head = ("TASK", "ATTEMPT", "AGENT", "TURN", "SPENT", "TIME", "LAST TOOL")
-        rows = [
-            (
-                each.task,
-                each.attempt,
-                each.agent,
-                str(each.turn),
-                money(each.usd),
-                clock(now - each.since),
-                f"tries to reach its model again: {each.retrying}" if each.retrying else each.tool,
-            )
-            for each in found
-        ]
-        printer.reserve(head, *rows)
-        for row in (head, *rows):
-            printer.columns(row)
+    rows = [(plain(each.task), *agent_cells(each, app.clock())) for each in found]
+    print_table(("TASK", *AGENT_COLUMNS), rows)
     click.echo("Follow one with `holdfast attach TASK`.")
 
 
@@ -110,9 +94,7 @@ def _find(app: App, name: str) -> tuple[str, str]:
     task = name.rpartition(".")[0]
     if task in tasks and app.layout.attempt(name).is_dir():
         return task, name
-    from holdfast.views.rows import unknown
-
-    raise unknown(name, tasks)
+    raise TaskUnknown.among(name, tasks)
 
 
 # -- following --------------------------------------------------------------------------------------------------------
@@ -202,8 +184,7 @@ def _over(app: App, name: str, attempt: str) -> str | None:
     seen = attempt_folder.liveness(files, start, intent)
     if seen in (Liveness.ALIVE, Liveness.HEADLESS):
         return None
-    holder = read_holder(app.layout.lock)
-    is_run = holder is not None and holder.is_alive()
+    is_run = live_owner(app.layout.lock) is not None
     goes_on = task.state in _GOES_ON or (task.state is TaskState.OPEN and task.continues)
     if is_run and goes_on:
         return None

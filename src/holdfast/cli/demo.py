@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.options import as_json, print_json
+from holdfast.cli.options import print_json, prints_json
 from holdfast.errors import HoldfastError
 
 NEXT = """
@@ -23,8 +23,7 @@ Next, in a repository of yours:
 
 @click.command(epilog="Examples:  holdfast demo  ·  holdfast demo --seed 7  ·  holdfast demo --json | jq .figures")
 @click.option("--seed", type=int, metavar="N", help="Choose what is killed, and when, as with this number before.")
-@as_json
-@click.pass_context
+@prints_json
 def demo(ctx: click.Context, seed: int | None, as_json: bool) -> None:
     """Work on a dozen sample tasks, kill everything meanwhile, and count what was lost.
 

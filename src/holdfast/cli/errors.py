@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import re
 import sys
 from collections.abc import Sequence
 
 import click
 import msgspec
 
+from holdfast.cli.options import print_notice
 from holdfast.domain.wording import plain
-from holdfast.errors import HoldfastError, OutputFailed
+from holdfast.errors import HoldfastError, OutputFailed, code_of
 
 STOPPED = 130
 # Every write to a file goes through the one door, which gives its errors names: a bare one of these is the output's.
@@ -42,8 +42,11 @@ def print_error(error: BaseException, as_json: bool) -> int:
         _say(error)
     code = error.exit_code if isinstance(error, HoldfastError | click.ClickException) else STOPPED
     if as_json and code != STOPPED:
+        said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        facts = {"error": {"code": code_of(error), "message": plain(said), "exit_code": code}}
         try:
-            click.echo(_as_json(error, code))
+            # One line, so that it fits behind the lines of a stream as well.
+            click.echo(msgspec.json.encode(facts).decode())
         except OSError:
             drop_output()
     return code
@@ -73,15 +76,7 @@ def _say(error: BaseException) -> None:
     if isinstance(error, click.ClickException):
         error.show()
     elif isinstance(error, HoldfastError):
-        # It may quote what an agent or a stranger wrote.
-        click.echo(f"holdfast: {plain(str(error))}", err=True)
+        print_notice(str(error))
     else:
         # On a line of its own: the terminal has just shown ^C.
         click.echo("\nholdfast: stopped.", err=True)
-
-
-def _as_json(error: BaseException, code: int) -> str:
-    """One line, so that it fits behind the lines of a stream as well."""
-    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
-    name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(error).__name__).lower()
-    return msgspec.json.encode({"error": {"code": name, "message": plain(said), "exit_code": code}}).decode()

@@ -11,12 +11,12 @@ import difflib
 import fnmatch
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app
+from holdfast.cli.options import complete_task, find_app, prints_json
 from holdfast.cli.screen.terminal import Printer, local_time, moment, printing, wait_for_reader
 from holdfast.domain.entries import PAYLOADS
 from holdfast.domain.state import State
@@ -24,17 +24,20 @@ from holdfast.domain.wording import plain, plural
 from holdfast.errors import BlobCorrupt, BlobMissing, NoSuchEntry, NotABlobId, TaskUnknown
 from holdfast.landing.gate_results import output_of_verdict
 from holdfast.layout import Layout
-from holdfast.ledgers.reader import FileLedgerReader
+from holdfast.ports import LedgerReader
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.entry import Entry, encode
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views import as_of, story
+from holdfast.views.rows import print_problems
 
 POLL_S = 0.2
+SHOWS_ALL = "`holdfast list` shows all."
 _DIGITS_MAX = 20
 # A stream does not know its widest cells: what most stories stay within.
 _WIDE = ["", "1000:1000", "holdfast", ""]
+_GOOD, _BAD = ("_closed", "_confirmed", "_done"), ("_failed", "_parked", "_abandoned", "_orphaned")
 Item = tuple[str, Entry]
 Filter = Callable[[str, Entry], bool]
 
@@ -42,16 +45,14 @@ Filter = Callable[[str, Entry], bool]
 @click.command(epilog="Examples:  holdfast history fix-login  ·  holdfast history fix-login --json | jq -r .what")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--definitions", is_flag=True, help="Also print the task's definition as it was each time it changed.")
-@as_json
-@click.pass_context
+@prints_json
 def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> None:
     """Tell a task's whole story from the journal, oldest first.
 
     A task whose file no run has taken in yet has an empty story. With --json, one JSON object per line and entry.
     """
-    layout = _layout(ctx)
-    journal, known, concerns, is_known = FileLedgerReader(layout), set[str](), story.Concerns(task), False
-    blobs = Blobs(layout.cas)
+    layout, journal = _reader(ctx)
+    known, concerns, is_known, blobs = set[str](), story.Concerns(task), False, Blobs(layout.cas)
     with printing() as printer, _torn_noted(journal):
         printer.reserve(_WIDE)
         for run, entry in journal.read():
@@ -61,7 +62,7 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
                 is_known = True
                 _print_with_facts(printer, run, entry, blobs, as_json, definitions=definitions)
     if not is_known and not _explain_no_story(layout, task):
-        raise TaskUnknown(task=task, hint=_near(task, known))
+        raise TaskUnknown(task=task, hint=_near(task, known, SHOWS_ALL))
 
 
 @click.command(
@@ -76,8 +77,7 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
 @click.option("-n", "count", type=click.IntRange(min=0), metavar="N", help="Only the last N.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new entries as they come, until Ctrl-C.")
 @click.option("--at", metavar="RUN:SEQ|TIME", help="Show the task graph as it was then instead.")
-@as_json
-@click.pass_context
+@prints_json
 def log(
     ctx: click.Context,
     run: str | None,
@@ -100,8 +100,7 @@ def log(
         if follow or types or any(given is not None for given in (run, actor, since, until, count)):
             raise click.UsageError("--at shows one moment; of the other options only --task and --json go with it.")
         return _show_as_of(ctx, at, task, as_json)
-    layout = _layout(ctx)
-    journal = FileLedgerReader(layout)
+    layout, journal = _reader(ctx)
     concerns = None if task is None else story.Concerns(task)
     wanted = _filter(journal, run, types, concerns, actor, since=since, until=until)
     with printing() as printer:
@@ -112,7 +111,7 @@ def log(
         printer.flush()
         if task is not None and concerns is not None and not concerns.is_known and not _explain_no_story(layout, task):
             added = {story.task_of(entry) for _, entry in journal.read() if entry.decision_type == "task_added"}
-            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, added)}", err=True)
+            click.echo(f"holdfast: there is no task {plain(task)!r}: {_near(task, added, SHOWS_ALL)}", err=True)
         _warn_unknown_types(types)
         while follow and wait_for_reader(POLL_S):
             with _torn_noted(journal, still_written=True):
@@ -121,10 +120,10 @@ def log(
     return None
 
 
-def _layout(ctx: click.Context) -> Layout:
+def _reader(ctx: click.Context) -> tuple[Layout, LedgerReader]:
     app = find_app(ctx)
     app.expect_initialised()
-    return read_root(app.layout.root)
+    return read_root(app.layout.root), app.reader()
 
 
 def _explain_no_story(layout: Layout, task: str) -> bool:
@@ -138,8 +137,7 @@ def _explain_no_story(layout: Layout, task: str) -> bool:
         click.echo(f"{plain(task)} has no story yet: the next run takes its file in", err=True)
     elif problems:
         click.echo(f"{plain(task)} has no story yet, and no run takes it in while its file has a problem", err=True)
-    for problem in problems:
-        click.echo(plain(f"{layout.backlog}/{problem}"), err=True)
+    print_problems(layout, problems)
     return task in scan.tasks or task in scan.moved or bool(problems)
 
 
@@ -147,7 +145,7 @@ def _explain_no_story(layout: Layout, task: str) -> bool:
 
 
 def _filter(
-    journal: FileLedgerReader,
+    journal: LedgerReader,
     run: str | None,
     types: Sequence[str],
     concerns: story.Concerns | None,
@@ -177,8 +175,7 @@ def _filter(
 def _warn_unknown_types(globs: Sequence[str]) -> None:
     for glob in globs:
         if not any(fnmatch.fnmatchcase(kind, glob) for kind in PAYLOADS):
-            close = difflib.get_close_matches(glob, PAYLOADS, 3)
-            hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+            hint = f"; {near}" if (near := _near(glob, PAYLOADS)) else ""
             click.echo(f"holdfast: this Holdfast writes no entry of a type {plain(glob)!r}{hint}", err=True)
 
 
@@ -198,12 +195,12 @@ def _last(items: Iterator[Item], count: int | None) -> Iterator[Item]:
         yield from kept
 
 
-def _run_named(journal: FileLedgerReader, name: str) -> str:
+def _run_named(journal: LedgerReader, name: str) -> str:
     """The run of that id, or of that epoch."""
     for run in journal.runs():
         if name == run or _number(name) == epoch_of(run):
             return run
-    raise NoSuchEntry(what=f"run {name!r}", wal=journal.wal)
+    raise NoSuchEntry(what=f"run {name!r}", wal=journal.place)
 
 
 def _number(text: str) -> int:
@@ -219,10 +216,11 @@ def _print(printer: Printer, run: str, entry: Entry, as_json: bool) -> None:
         # The very bytes of the journal: it was written by the same encoder, from the same values in the same order.
         printer.entry(encode(entry))
         return
-    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", entry.decision_type, story.task_of(entry) or "-"]
-    printer.columns(
-        [*cells, entry.actor, story.log_words(entry)], ["bright_black", "bright_black", _colour(entry), "cyan"]
-    )
+    kind = entry.decision_type
+    is_good, is_bad = kind.endswith(_GOOD), kind.endswith(_BAD)
+    cells = [local_time(entry.timestamp), f"{run}:{entry.seq}", kind, story.task_of(entry) or "-", entry.actor]
+    colours = ["bright_black", "bright_black", "green" if is_good else "red" if is_bad else None, "cyan"]
+    printer.columns([*cells, story.log_words(entry)], colours)
 
 
 def _print_with_facts(printer: Printer, run: str, entry: Entry, blobs: Blobs, as_json: bool, definitions: bool) -> None:
@@ -251,14 +249,8 @@ def _text_of(blobs: Blobs, digest: str) -> str:
         return f"({error})"
 
 
-def _colour(entry: Entry) -> str | None:
-    if entry.decision_type.endswith(("_failed", "_parked", "_abandoned", "_orphaned")):
-        return "red"
-    return "green" if entry.decision_type.endswith(("_closed", "_confirmed", "_done")) else None
-
-
 @contextlib.contextmanager
-def _torn_noted(journal: FileLedgerReader, *, still_written: bool = False) -> Iterator[None]:
+def _torn_noted(journal: LedgerReader, *, still_written: bool = False) -> Iterator[None]:
     """Notes what a crash tore, once it was read. The last of a living run may just be half written: no note of that."""
     yield
     newest = journal.runs()[-1:] if still_written else []
@@ -268,19 +260,19 @@ def _torn_noted(journal: FileLedgerReader, *, still_written: bool = False) -> It
             click.echo(f"holdfast: {where}, is no whole entry: never acknowledged, kept as it is, skipped.", err=True)
 
 
-def _near(task: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(task, sorted(known), 3)
-    return f"did you mean {' or '.join(map(repr, close))}?" if close else "`holdfast list` shows all."
+def _near(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    close = difflib.get_close_matches(word, sorted(known), 3)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else otherwise
 
 
 # -- as of a moment ---------------------------------------------------------------------------------------------------
 
 
 def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) -> None:
-    layout = _layout(ctx)
-    state, run, entry = _folded(ctx, FileLedgerReader(layout), at)
+    layout, journal = _reader(ctx)
+    state, run, entry = _folded(ctx, journal, at)
     if task is not None and task not in state.tasks:
-        raise TaskUnknown(task=task, hint=_near(task, set(state.tasks)))
+        raise TaskUnknown(task=task, hint=_near(task, state.tasks, SHOWS_ALL))
     found = as_of.graph_of(state, run, entry, layout, lambda name: task in (None, name))
     with printing() as printer:
         if as_json:
@@ -289,20 +281,20 @@ def _show_as_of(ctx: click.Context, at: str, task: str | None, as_json: bool) ->
             _print_rows(printer, found)
 
 
-def _folded(ctx: click.Context, journal: FileLedgerReader, at: str) -> tuple[State, str, Entry]:
+def _folded(ctx: click.Context, journal: LedgerReader, at: str) -> tuple[State, str, Entry]:
     run, colon, seq = at.rpartition(":")
     # A time has a colon too, but none has six digits or only digits before it.
     if colon and _number(seq) >= 0 and (_number(run) >= 0 or is_run_id(run)):
         named = _run_named(journal, run)
         found = as_of.at_entry(journal, named, _number(seq))
         if found is None:
-            raise NoSuchEntry(what=f"entry {_number(seq)} of run {named}", wal=journal.wal)
+            raise NoSuchEntry(what=f"entry {_number(seq)} of run {named}", wal=journal.place)
         return found
     unix_s = moment(ctx, next(option for option in ctx.command.params if option.name == "at"), at)
     assert unix_s is not None
     found = as_of.at_moment(journal, unix_s)
     if found is None:
-        raise NoSuchEntry(what=f"entry as old as {local_time(unix_s)}", wal=journal.wal)
+        raise NoSuchEntry(what=f"entry as old as {local_time(unix_s)}", wal=journal.place)
     return found
 
 

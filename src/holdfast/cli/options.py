@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.config.settings import Config
 
-F = TypeVar("F", bound=Callable[..., Any])
 _FILE_BYTES_MAX = 1 << 20
 _NEW = ("open", "issues")
 
 
-def as_json(command: F) -> F:
-    """The option `--json`, alike on every command that prints."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+def prints_json(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option `--json`, alike on every command that prints; and the command gets its context."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    return option(click.pass_context(command))
 
 
 def find_app(ctx: click.Context, **settings: Any) -> App:
@@ -62,6 +62,13 @@ def config_here(ctx: click.Context) -> Config:
         from holdfast.config.sources import environment
 
         return combine(environment(os.environ))[0]
+
+
+def print_notice(line: str) -> None:
+    """On standard error; it may quote what an agent or a stranger wrote."""
+    from holdfast.domain.wording import plain
+
+    click.echo(f"holdfast: {plain(line)}", err=True)
 
 
 def print_json(value: Any) -> None:

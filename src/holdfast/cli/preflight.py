@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -68,11 +69,11 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
 # -- git --------------------------------------------------------------------------------------------------------------
 
 
-def usable_git(app: App) -> str:
+def usable_git(app: App | None = None) -> str:
     from holdfast.git import command as git
 
     git.require_minimum()
-    return git.run("--version", cwd=app.repo, env=git.environment({})).line
+    return git.run("--version", cwd=Path.cwd(), env=git.environment({})).line
 
 
 def target(app: App) -> str:

@@ -10,16 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.backlog.restore import put_back_config
-from holdfast.cli.options import as_json, complete_task, find_app, linked_branch, print_json
+from holdfast.cli.options import complete_task, find_app, linked_branch, print_json, prints_json
+from holdfast.cli.tasks.add_edit import add_goal
 from holdfast.clock import monotonic
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plain
 from holdfast.errors import (
     AgentsAlone,
@@ -33,19 +34,18 @@ from holdfast.errors import (
     NotStopped,
     RunsAlready,
     RunStopped,
+    TaskUnknown,
 )
 from holdfast.identity import is_stopped
 from holdfast.orchestrator.wakeup import AGENTS, LEAVE, Signals
 from holdfast.storage.journal.lock import Holder, in_words, live_owner, read_holder
 from holdfast.storage.records.at_work import at_work
-from holdfast.views.rows import unknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.engine.context import Note, RunContext
     from holdfast.orchestrator.loop import Loop
 
-SETTLED = {TaskState.CLOSED, TaskState.CANCELLED}
 TASKS_LEFT = 20
 INTERRUPTED = 130
 
@@ -68,8 +68,7 @@ Examples:
 @click.option("--max-agents", type=click.IntRange(1, 1000), help="Agents that work at the same time.")
 @click.option("--stay", is_flag=True, help="Stay when nothing is left to do, and wait for more.")
 @click.option("--plain", "is_plain", is_flag=True, help="Print lines, also on a terminal.")
-@as_json
-@click.pass_context
+@prints_json
 def run(
     ctx: click.Context,
     goal: str | None,
@@ -99,8 +98,8 @@ def run(
     except NoAgent as error:
         if goal is None:
             raise
-        raise GoalKept(task=_add(app, goal), missing=error.facts["missing"]) from error
-    wanted = [*only, *([_add(app, goal)] if goal else [])]
+        raise GoalKept(task=add_goal(app, goal), missing=error.facts["missing"]) from error
+    wanted = [*only, *([add_goal(app, goal)] if goal else [])]
     if goal and not take_over and (holder := live_owner(app.layout.lock)) is not None:
         click.echo(f"{wanted[-1]} is added; the run with pid {holder.pid} takes it in.")
         return
@@ -110,6 +109,7 @@ def run(
         _detach(app, ctx, wanted)
         return
     from holdfast.cli.screen.live import view
+    from holdfast.landing.lost_landings import settle_rewritten
     from holdfast.orchestrator.loop import Loop
     from holdfast.wiring import run_context
 
@@ -125,16 +125,15 @@ def run(
             shown.note("", remark)
         for name in wanted:
             if name not in context.board.tasks:
-                raise unknown(name, context.board.tasks)
+                raise TaskUnknown.among(name, context.board.tasks)
         _note_permissions(app, context, shown.note, wanted)
         loop = Loop(context, only=wanted or None, show=shown.show, stays=stay)
-        with server(context, loop, shown.note, app.config.server.enabled), stopping(loop) as asked:
+        serves = server(context, loop, shown.note) if app.config.server.enabled else contextlib.nullcontext()
+        with serves, stopping(loop) as asked:
             loop.run()
         asked_for = wanted or list(loop.board.tasks)
-        left = [name for name in asked_for if loop.board.task(name).state not in SETTLED]
+        left = [name for name in asked_for if loop.board.task(name).state not in OVER]
         if context.lost:
-            from holdfast.landing.lost_landings import settle_rewritten
-
             # A person may have said meanwhile what has become of one.
             context.lost = settle_rewritten(app.repo, context.ledger, context.layout, shown.note)
         shown.end(loop, left)
@@ -157,21 +156,23 @@ def _note_permissions(app: App, context: RunContext, note: Note, only: list[str]
 
 
 @contextlib.contextmanager
-def server(context: RunContext, loop: Loop, note: Note, enabled: bool) -> Iterator[None]:
-    """Serves while the run lasts. A run that cannot serve works all the same, and says so."""
-    if not enabled:
-        yield
-        return
+def server(
+    context: RunContext, loop: Loop, note: Note, prepare: Callable[[RunContext], None] | None = None
+) -> Iterator[None]:
+    """Serves while the run lasts. A run that cannot serve works all the same, and says so; one that only serves, which
+    has to `prepare` meanwhile, cannot do without."""
     from holdfast.server.observability.tracing import missing
     from holdfast.server.serving import serving
 
     with contextlib.ExitStack() as stack:
         try:
-            api = stack.enter_context(serving(context, loop))
+            api = stack.enter_context(serving(context, loop, prepare=prepare))
             note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 note("", words)
         except ListenFailed as error:
+            if prepare is not None:
+                raise
             note("", str(error))
         yield
 
@@ -185,12 +186,6 @@ def alone(app: App) -> Iterator[None]:
         if type(held) is not Locked or held.path != app.layout.lock:
             raise
         raise RunsAlready(holder=held.holder) from held
-
-
-def _add(app: App, goal: str) -> str:
-    from holdfast.cli.tasks.add_edit import add_goal
-
-    return add_goal(app, goal)
 
 
 class stopping:
@@ -254,8 +249,7 @@ def _detach(app: App, ctx: click.Context, only: list[str]) -> None:
     "--wait", "wait_s", type=click.FloatRange(0, 86400), default=60.0, show_default=True, metavar="SECONDS",
     help="How long to wait for the end.",
 )  # fmt: skip
-@as_json
-@click.pass_context
+@prints_json
 def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: float, as_json: bool) -> None:
     """End the run that works here, its agents, or the agents of some tasks.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.errors import NobodyServes
 
 
@@ -18,19 +18,16 @@ from holdfast.errors import NobodyServes
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--plain-beyond-loopback", is_flag=True, default=None, help="Listen beyond loopback without TLS.")
 @click.option("--take-over", is_flag=True, help="End the run that has the data root now, and serve in its place.")
-@as_json
-@click.pass_context
+@prints_json
 def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -> None:
     """Serve the API and the dashboard, and start no agents.
 
     Agents that work already are followed, and what people decide is carried out; `holdfast run` serves, too, and works.
     """
     app = find_app(ctx, **{f"server.{name}": value for name, value in given.items()})
-    from holdfast.cli.run import alone, stopping
+    from holdfast.cli.run import alone, server, stopping
     from holdfast.cli.screen.live import view
     from holdfast.orchestrator.loop import Loop
-    from holdfast.server.observability.tracing import missing
-    from holdfast.server.serving import serving
     from holdfast.wiring import prepare, run_context
 
     gc.freeze()
@@ -41,17 +38,13 @@ def serve(ctx: click.Context, /, take_over: bool, as_json: bool, **given: Any) -
         run_context(app, shown.note, take_over=take_over, later=True) as context,
     ):
         loop = Loop(context, show=shown.show, stays=True, works=False)
-        with serving(context, loop, prepare=prepare) as api, stopping(loop):
-            shown.note("", f"serving {api.url}; look with `holdfast dashboard`")
-            if words := missing():
-                shown.note("", words)
+        with server(context, loop, shown.note, prepare), stopping(loop):
             loop.run()
 
 
 @click.command(epilog="Example:  holdfast dashboard --open")
 @click.option("--open", "opens", is_flag=True, help="Open it in your browser.")
-@as_json
-@click.pass_context
+@prints_json
 def dashboard(ctx: click.Context, opens: bool, as_json: bool) -> None:
     """Print the address of the dashboard, with the token that lets you in."""
     app = find_app(ctx)

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
-from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.rows import Row, print_problems, read_overview
 
 if TYPE_CHECKING:
-    from holdfast.config.settings import Config
-    from holdfast.domain.state import State
     from holdfast.engine.outages import OutageRow
 
 SHOWN_MAX = 10
@@ -28,8 +26,7 @@ _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
 
 
 @click.command(epilog="Example:  holdfast status --json | jq .ready")
-@as_json
-@click.pass_context
+@prints_json
 def status(ctx: click.Context, as_json: bool) -> None:
     """Tell how many tasks there are in each state, which agents are at work, what waits and why, and what runs.
 
@@ -38,10 +35,13 @@ def status(ctx: click.Context, as_json: bool) -> None:
     app = find_app(ctx)
     overview = read_overview(app)
     view, rows = overview.view, list(overview.rows.values())
-    holder = read_holder(view.layout.lock)
-    runs = holder if holder is not None and holder.is_alive() else None
+    runs = live_owner(view.layout.lock)
     agents = at_work(view.layout, view.state.tasks.values())
-    outages = _outages(view.state, app.config) if view.state.outages else []
+    outages: list[OutageRow] = []
+    if view.state.outages:
+        from holdfast.engine.outages import rows as outage_rows
+
+        outages = outage_rows(view.state, app.config, wall())
     states = Counter(str(row.state) for row in rows)
     locks = _left_locks(app.repo)
     if as_json:
@@ -144,9 +144,3 @@ def _print_locks(locks: list[Path]) -> None:
     for lock in locks:
         echo_wrapped(f"{'locked':21} ", plain(left_words(lock)))
         echo_wrapped("    next: ", "holdfast run")
-
-
-def _outages(state: State, config: Config) -> list[OutageRow]:
-    from holdfast.engine.outages import rows
-
-    return rows(state, config, wall())

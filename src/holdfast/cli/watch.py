@@ -16,17 +16,16 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, find_app
+from holdfast.cli.options import find_app, prints_json
 from holdfast.cli.screen.picture import SETTLED, Looking, Picture
-from holdfast.cli.screen.terminal import printing, wait_for_reader
+from holdfast.cli.screen.terminal import clock_now, printing, wait_for_reader
 from holdfast.clock import wall
 from holdfast.domain.wording import money
 
 
 @click.command(epilog="Examples:  holdfast watch  ·  holdfast watch --plain  ·  holdfast watch --json | jq -c .")
 @click.option("--plain", "is_plain", is_flag=True, help="A line for each change, also on a terminal.")
-@as_json
-@click.pass_context
+@prints_json
 def watch(ctx: click.Context, is_plain: bool, as_json: bool) -> None:
     """Watch a run as it goes, from any terminal, also one in the background.
 
@@ -60,7 +59,7 @@ def _follow(looking: Looking, as_json: bool) -> None:
                 if as_json:
                     printer.line(msgspec.json.encode({"ts": wall(), **change}))
                 else:
-                    printer.text(f"{_clock()}  {_sentence(change)}", "")
+                    printer.text(f"{clock_now()}  {_sentence(change)}", "")
             before = new
             printer.flush()
             if picture.is_over:
@@ -68,7 +67,7 @@ def _follow(looking: Looking, as_json: bool) -> None:
                     counts = Counter(str(row.state) for row in picture.rows.values())
                     printer.line(msgspec.json.encode({"ts": wall(), "kind": "ended", "counts": dict(counts)}))
                 else:
-                    printer.text(f"{_clock()}  nobody runs: {picture.counts}", "")
+                    printer.text(f"{clock_now()}  nobody runs: {picture.counts}", "")
                 return
             if not wait_for_reader(looking.wait_s):
                 return
@@ -109,9 +108,3 @@ def _sentence(facts: Mapping[str, Any]) -> str:
             return f"{facts['task']}: {facts['how']}" + (f": {facts['why']}" if facts["why"] else "")
     doing = f"does not reach its model, and tries again: {facts['retrying']}" if facts["retrying"] else facts["tool"]
     return f"{facts['task']}: {facts['agent']}, turn {facts['turn']}, {money(facts['usd'])}  {doing}".rstrip()
-
-
-def _clock() -> str:
-    import time
-
-    return time.strftime("%H:%M:%S")

@@ -18,23 +18,10 @@ DEPTH_MAX = 20
 NOT_SETTINGS = frozenset(
     PREFIX + name
     for name in (
-        "AUDIT_KEY",
-        "TASK",
-        "ATTEMPT",
-        "START",
-        "WORKTREE",
-        "URL",
-        "TOKEN",
-        "TURN",
-        "PROMPT_FILE",
-        "EXAMPLES",
-        "KILLS",
-        "CLOCK",
-        "CRASH_AT",
-        "CRASH_LOG",
-        "CRASH_ONCE",
+        "AUDIT_KEY", "TASK", "ATTEMPT", "START", "WORKTREE", "URL", "TOKEN", "TURN", "PROMPT_FILE", "EXAMPLES", "KILLS",
+        "CLOCK", "CRASH_AT", "CRASH_LOG", "CRASH_ONCE",
     )
-)
+)  # fmt: skip
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -63,12 +50,8 @@ def environment(environ: Mapping[str, str]) -> Layer:
 
 def command_line(options: Mapping[str, Any]) -> Layer:
     """The options by dotted key. One that is None was not given."""
-    return Layer({key: value for key, value in options.items() if value is not None}, _option_place, is_text=True)
-
-
-def _option_place(key: str) -> str:
-    top = _top(key)
-    return "The option " + (KEYS[top].option if top in KEYS else key)
+    values = {key: value for key, value in options.items() if value is not None}
+    return Layer(values, lambda key: f"The option {KEYS[_top(key)].option if _top(key) in KEYS else key}", is_text=True)
 
 
 def _top(key: str) -> str:

@@ -7,7 +7,6 @@ whatever died in between.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +36,6 @@ from holdfast.layout import Layout
 from holdfast.ports import BacklogFolder, Ledger
 from holdfast.storage.journal.entry import Entry, Record
 from holdfast.storage.records.blobs import Blobs
-from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 ACTOR = "cli"
@@ -64,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionContext:
-    """The parts that a decision needs. `key` is the request's id; `context` is set where work can be done, too.
+    """The parts that a decision needs. `key` is the request's id; `context` is the run, which may be a short one.
 
     `is_run`: a run goes on with what was decided, at once. `is_busy`: something is being verified or landed there.
     `by` is the person who decides, and `kind` what: each record of the decision says so, and is audited. What no person
@@ -80,7 +78,7 @@ class DecisionContext:
     clock: Callable[[], float]
     key: str
     problems: Sequence[FileProblem] = ()
-    context: RunContext | None = None
+    context: RunContext
     is_run: bool = False
     is_busy: bool = False
     by: str = field(default_factory=identity.user)
@@ -88,35 +86,20 @@ class DecisionContext:
     actor: str = ACTOR
 
     @classmethod
-    def of(
-        cls,
-        context: RunContext,
-        key: str,
-        *,
-        works: bool = True,
-        is_run: bool = False,
-        is_busy: bool = False,
-        by: str = "",
-        kind: str = "",
-        actor: str = ACTOR,
-    ) -> DecisionContext:
-        board = context.board
+    def of(cls, context: RunContext, key: str, **asked: Any) -> DecisionContext:
+        """`asked`: who decides what, and beside what."""
         return cls(
             repo=context.repo,
             layout=context.layout,
             config=context.config,
             ledger=context.ledger,
-            board=board,
+            board=context.board,
             blobs=context.blobs,
             clock=context.clock,
             key=key,
-            problems=board.problems,
-            context=context if works else None,
-            is_run=is_run,
-            is_busy=is_busy,
-            by=by or identity.user(),
-            kind=kind,
-            actor=actor,
+            problems=context.board.problems,
+            context=context,
+            **asked,
         )
 
     @property
@@ -129,13 +112,16 @@ class DecisionContext:
 
     @property
     def worktrees(self) -> Worktrees:
-        return worktrees_of(self.repo, self.layout, self.config) if self.context is None else self.context.worktrees
+        return self.context.worktrees
 
     def task(self, name: str) -> Task:
         """The task of this name; says why there is none."""
         if name not in self.tasks:
             raise self._unusable(name) or unknown(name, self.tasks)
         return self.tasks[name]
+
+    def each_once(self, names: Sequence[str]) -> list[Task]:
+        return [self.task(name) for name in dict.fromkeys(names)]
 
     def definition(self, task: Task) -> Definition:
         """As it was when the last attempt began."""
@@ -200,8 +186,7 @@ class DecisionContext:
 
 def unknown(task: str, known: Mapping[str, Any]) -> TaskUnknown:
     # A copy, because others may add tasks meanwhile; and not of all, because comparing takes its time.
-    near = difflib.get_close_matches(task, list(known)[-NEAR_MAX:], 1)
-    return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
+    return TaskUnknown.among(task, list(known)[-NEAR_MAX:])
 
 
 def refused(task: Task, verb: str, hint: str, reason: str = "") -> DecisionRefused:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.decisions.context import Answer, DecisionContext, Later, expect_decided, refused
+from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
 from holdfast.decisions.tasks import expect_at_rest, who_goes_on
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import Reason
@@ -38,7 +38,7 @@ class LandingRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
-    tasks = [decision.task(name) for name in dict.fromkeys(asked.tasks)]
+    tasks = decision.each_once(asked.tasks)
     records: list[Record] = []
     for number, task in enumerate(tasks):
         if not decision.has_done("task_opened", 2 * number):
@@ -52,7 +52,8 @@ def _opening(decision: DecisionContext, task: Task, reason: str, number: int) ->
     feedback = decision.blobs.put(told.encode(), content_type="text/plain") if told else ""
     opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": Reason.REQUESTED_BY_PERSON}
     if task.state is not TaskState.DONE:
-        facts = {**_anew(task), **({"feedback": feedback} if feedback else {})}
+        # A conversation in which the last start came to nothing is not tried once more.
+        facts = {**({"forget": True} if seems_lost(task) else {}), **({"feedback": feedback} if feedback else {})}
         return [decision.moved(task, TaskEvent.RETRY, Reason.REQUESTED_BY_PERSON, number, facts)]
     if not reason:
         raise refused(task, "sent back", f"say why: `holdfast retry {task.id} --reason …`.", "it is done")
@@ -62,11 +63,6 @@ def _opening(decision: DecisionContext, task: Task, reason: str, number: int) ->
     facts = {"attempt": task.attempt.id, "outcome": outcome, "feedback": feedback}
     failed = decision.moved(task, TaskEvent.VERIFICATION_REJECTED, Reason.REJECTED, number + 1, facts)
     return [failed, decision.record("task_opened", number, {**opened, "outcome": outcome})]
-
-
-def _anew(task: Task) -> dict[str, bool]:
-    """A conversation in which the last start came to nothing is not tried once more."""
-    return {"forget": True} if seems_lost(task) else {}
 
 
 # -- landing as a branch ----------------------------------------------------------------------------------------------
@@ -81,19 +77,16 @@ def land_as_branch(decision: DecisionContext, task: Task, name: str, apart: Call
     expect_decided(task, "landed on a branch")
     if task.state is not TaskState.DONE:
         raise refused(task, "landed on a branch", "only what is done and has not landed can be.")
-    if decision.context is None:
-        raise Later
     expect_at_rest(decision, task, "landed on a branch")
     repository = git.discover(decision.repo)
     if repository.run("check-ref-format", branch, codes=(0, 1)).code:
         raise InputError(detail=f"{name!r} cannot be the name of a branch")
     if repository.run("rev-parse", "-q", "--verify", branch, codes=(0, 1)).line:
         raise InputError(detail=f"there is a branch {name} already; name one that is new")
-    if decision.context.board.worked_on(task).approve and not task.approved:
+    if decision.board.worked_on(task).approve and not task.approved:
         raise refused(task, "landed on a branch", f"type `holdfast approve {task.id}` first.", "nobody approved it")
 
     def work(decision: DecisionContext, task: Task) -> Answer:
-        assert decision.context is not None
         if (verdict := land_on(decision.context, task, branch)) is not None:
             raise refused(task, "landed on a branch", "the run goes on with it.", verdict.detail)
         return decision.answer(task, note=f"landed on {name} as {task.landing.commit[:12]}", landed=task.landing.commit)

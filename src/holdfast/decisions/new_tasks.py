@@ -66,8 +66,7 @@ def create(
         made[definition.id] = definition
     _expect_sound(decision, made)
     texts = {name: _text(definition) for name, definition in made.items()}
-    if decision.context is not None:
-        decision.context.board.early.update(made)
+    decision.board.early.update(made)
     decision.append(
         [
             decision.record(

@@ -44,20 +44,21 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
     if not decision.has_done("task_done", 3):
         expect_decided(task, "promoted")
         if not decision.has_begun() and task.state not in (TaskState.FAILED, TaskState.DONE):
-            raise refused(task, "promoted", _hint(task))
+            is_pending = task.state is TaskState.PENDING_APPROVAL
+            others = "only what is closed, or has failed with a candidate, can be."
+            raise refused(task, "promoted", f"type `holdfast approve {task.id}`." if is_pending else others)
         if task.state is not TaskState.DONE:
             candidate = _mended(decision, task) or task.candidate
             if not candidate or not task.attempt.id:
                 raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
             said = MENDED if candidate != task.candidate else ""
             decision.append(_done(decision, task, candidate))
-    if decision.context is None or decision.is_run:
+    if decision.is_run:
         return decision.answer(task, note="; ".join(filter(None, ("the run verifies and lands it", said))))
     return _apart(decision, task, lambda decision, task: _finished(decision, task, said))
 
 
 def _finished(decision: DecisionContext, task: Task, said: str) -> Answer:
-    assert decision.context is not None
     if task.state is TaskState.DONE:
         verify_and_land(decision.context, task)
     note = "; ".join(filter(None, (str(task.outcome.get("detail", "")), said)))
@@ -94,7 +95,7 @@ def _mended(decision: DecisionContext, task: Task) -> str:
 
 def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContext, Task], Answer]) -> Answer:
     """Does the work in the landing thread where a loop asks: `Later` has it ask again, until there is an answer."""
-    landing_thread = decision.context.landing_thread if decision.context is not None else None
+    landing_thread = decision.context.landing_thread
     if landing_thread is None:
         return work(decision, task)
     if not landing_thread.task:
@@ -104,11 +105,12 @@ def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContex
 
 def _answer_before(decision: DecisionContext) -> Answer | None:
     """The answer of a promotion that was begun before under this key; None where none was."""
-    landing_thread = decision.context.landing_thread if decision.context is not None else None
-    if landing_thread is not None and landing_thread.key == decision.key:
+    landing_thread = decision.context.landing_thread
+    if landing_thread is None:
+        return None
+    if landing_thread.key == decision.key:
         raise Later
-    ended = landing_thread.answer(decision.key) if landing_thread is not None else None
-    if ended is None:
+    if (ended := landing_thread.answer(decision.key)) is None:
         return None
     if ended.error is not None:
         raise ended.error
@@ -140,7 +142,7 @@ def _again(decision: DecisionContext, task: Task) -> Answer:
     if reaches(decision.repo, branch, task.landing.commit):
         short = branch.removeprefix("refs/heads/")
         return decision.answer(task, note=f"{task.landing.commit[:12]} is on {short} already")
-    if decision.context is None or decision.is_busy:
+    if decision.is_busy:
         raise Later
     if not decision.has_begun():
         lost = LandingPromoted(task.id, task.attempt.id, branch, task.landing.commit)
@@ -149,15 +151,8 @@ def _again(decision: DecisionContext, task: Task) -> Answer:
 
 
 def _landed_again(decision: DecisionContext, task: Task) -> Answer:
-    assert decision.context is not None
     rejected = land_again(decision.context, task)
     if rejected is not None:
         hint = f"`holdfast fork {task.id} --turn N` goes on with its work as a new task."
         raise refused(task, "landed again", hint, rejected.detail)
     return decision.answer(task, note=f"landed again as {task.landing.commit[:12]}", landed=task.landing.commit)
-
-
-def _hint(task: Task) -> str:
-    if task.state is TaskState.PENDING_APPROVAL:
-        return f"type `holdfast approve {task.id}`."
-    return "only what is closed, or has failed with a candidate, can be."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
-from holdfast.decisions.tasks import end_attempt
+from holdfast.decisions.tasks import end_attempt, who_goes_on
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import after_this, model_for
 from holdfast.domain.task import AT_WORK, TaskEvent
@@ -28,7 +28,6 @@ class Reassignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
     task, context = decision.task(asked.task), decision.context
-    assert context is not None
     if not decision.has_begun():
         expect_decided(task, "reassigned")
         if task.state not in AT_WORK:
@@ -45,10 +44,8 @@ def reassign(decision: DecisionContext, asked: Reassignment) -> Answer:
         }
         why = Reason.REQUESTED_BY_PERSON
         decision.append([decision.moved(task, TaskEvent.FORCE_REASSIGN, why, facts=facts)])
-    who = "the run" if decision.is_run else "the next `holdfast run`"
-    return decision.answer(
-        task, note=f"{who} goes on with {task.attempt.id}, by {task.assigned[0]}", agent=task.assigned[0]
-    )
+    note = who_goes_on(decision, f"goes on with {task.attempt.id}, by {task.assigned[0]}")
+    return decision.answer(task, note=note, agent=task.assigned[0])
 
 
 def _successor(context: RunContext, task: Task, named: str) -> tuple[str, str]:

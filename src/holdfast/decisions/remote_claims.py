@@ -12,12 +12,11 @@ from typing import Any
 
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.claims import Claim
-from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
-from holdfast.errors import ClaimLost, ClaimRefused, DecisionRefused, InputError
+from holdfast.errors import ClaimLost, ClaimRefused, InputError
 from holdfast.git import repository
 from holdfast.storage.records.blobs import Blobs
 from holdfast.storage.records.redact import without_secrets
@@ -30,13 +29,12 @@ def claim(decision: DecisionContext, worker: str, task: str) -> Claim:
     known = decision.task(task)
     if decision.has_done("task_claimed", 0):
         return _again(decision, known, worker)
-    context = expect_context(decision)
-    with context.board.lock:
-        context.board.keep_up()
-        waits = context.board.graph.reasons_to_wait(task, decision.clock())
-        if waits:
+    board = decision.board
+    with board.lock:
+        board.keep_up()
+        if waits := board.graph.reasons_to_wait(task, decision.clock()):
             raise ClaimRefused(task=task, reason="; ".join(waits))
-        if context.board.graph.has_subtasks(task):
+        if board.graph.has_subtasks(task):
             raise ClaimRefused(task=task, reason="it has subtasks, which are its work")
         return _claim(decision, worker, task)
 
@@ -45,10 +43,9 @@ def claim_next(decision: DecisionContext, worker: str, role: str | None) -> Clai
     """Hands out the task that comes first, of this role or of any; None when nothing is ready."""
     if (before := decision.journalled("task_claimed", 0)) is not None:
         return _again(decision, decision.task(before.inputs["task"]), worker)
-    context = expect_context(decision)
-    with context.board.lock:
-        context.board.keep_up()
-        graph, now = context.board.graph, decision.clock()
+    with decision.board.lock:
+        decision.board.keep_up()
+        graph, now = decision.board.graph, decision.clock()
         name = graph.next_ready(now, role)
         if name is not None and graph.has_subtasks(name):
             name = next((each for each in graph.ready(now, role) if not graph.has_subtasks(each)), None)
@@ -138,7 +135,7 @@ def fail(decision: DecisionContext, task: str, token: str, reason: str, *, feedb
     if decision.has_done("task_failed", 0):
         return
     known, _ = held(decision, task, token)
-    made = expect_context(decision).board.worked_on(known)
+    made = decision.board.worked_on(known)
     is_early = known.state is TaskState.CLAIMED
     event = TaskEvent.IMMEDIATE_FAILURE if is_early else TaskEvent.AGENT_REPORTS_FAILURE
     again = known.attempts < (made.max_attempts or decision.config.max_attempts)
@@ -165,13 +162,3 @@ def lapse(context: RunContext, task: Task) -> None:
 
 def _moved(decision: DecisionContext, task: Task, event: TaskEvent, reason: str, **facts: Any) -> Any:
     return decision.moved(task, event, reason, facts={"attempt": task.attempt.id, **facts})
-
-
-def expect_context(decision: DecisionContext) -> RunContext:
-    if decision.context is None:
-        raise DecisionRefused(task="", verb="worked on", reason="nobody runs here", hint="type `holdfast serve`.")
-    return decision.context
-
-
-def definition(decision: DecisionContext, task: Task) -> Definition | None:
-    return expect_context(decision).board.definition(task.id)

@@ -29,15 +29,15 @@ BEGIN_S_MAX = 30.0
 
 def stop(decision: DecisionContext, asked: Several) -> Answer:
     """Every task is checked before the first agent is asked to end."""
-    tasks = [decision.task(name) for name in dict.fromkeys(asked.tasks)]
+    tasks = decision.each_once(asked.tasks)
     todo = [(number, task) for number, task in enumerate(tasks) if not decision.has_done("task_flagged", number)]
     for _, task in todo:
         _expect_stoppable(task)
     decision.append([flag(decision, task, number) for number, task in todo])
     for task in tasks:
-        if task.state in AT_WORK and decision.context is not None:
+        if task.state in AT_WORK:
             decision.context.spawn.ask_to_stop(task)
-    if decision.context is not None and decision.context.landing_thread is None:
+    if decision.context.landing_thread is None:
         for task in tasks:
             _await_end(decision.context, task)
             settle(decision, task)

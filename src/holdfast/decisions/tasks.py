@@ -40,7 +40,7 @@ class Several(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def cancel(decision: DecisionContext, asked: Several) -> Answer:
     """All are cancelled or, if one cannot be, none. Whatever works on them is ended first."""
-    tasks = _each_once(decision, asked)
+    tasks = decision.each_once(asked.tasks)
     before = {task.id for task in tasks if task.state is TaskState.CANCELLED}
     for task in tasks:
         expect_at_rest(decision, task, "cancelled")
@@ -62,11 +62,8 @@ def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
     """Of a task that is done: nobody is just verifying or landing it, and it has not landed yet."""
     if task.state is not TaskState.DONE:
         return
-    if (
-        decision.context is not None
-        and decision.context.landing_thread is not None
-        and decision.context.landing_thread.task == task.id
-    ):
+    landing_thread = decision.context.landing_thread
+    if landing_thread is not None and landing_thread.task == task.id:
         raise Later
     if task.landing.commit:
         raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
@@ -82,10 +79,6 @@ def end_attempt(decision: DecisionContext, task: Task) -> None:
     starts.end_all(files, task.attempt.id, task.start.number, decision.config.grace_s)
     remove_leftovers(decision.layout)
     Follower(decision.ledger, decision.layout).follow(task)
-
-
-def _each_once(decision: DecisionContext, asked: Several) -> list[Task]:
-    return [decision.task(name) for name in dict.fromkeys(asked.tasks)]
 
 
 # -- resolve ----------------------------------------------------------------------------------------------------------
@@ -230,17 +223,14 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
             return decision.answer(task, note=who_goes_on(decision, "goes on with it"))
     if not (decision.has_done("task_flagged", 0) or decision.has_done("task_flagged", 2)):
         records = resuming(decision, task)
-        decision.append([*records, *_letting_go(decision, task, 2 if records or decision.has_begun() else 0)])
+        if task.parked == STOPPED:
+            # The flag of a task whose agent a person has stopped; last, so that a crash before leaves it stopped.
+            told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
+            flags = {"parked": "", "not_before": task.not_before, "cause": task.cause}
+            records.append(decision.flagged(task, 2 if records or decision.has_begun() else 0, told, **flags))
+        decision.append(records)
     what = task.attempt.id if task.continues else "it"
     return decision.answer(task, note=who_goes_on(decision, f"goes on with {what}"))
-
-
-def _letting_go(decision: DecisionContext, task: Task, number: int) -> list[Record]:
-    """Takes the flag off a task whose agent a person has stopped; last, so that a crash before leaves it stopped."""
-    if task.parked != STOPPED:
-        return []
-    told = {"was": task.parked, "reason": Reason.REQUESTED_BY_PERSON}
-    return [decision.flagged(task, number, told, parked="", not_before=task.not_before, cause=task.cause)]
 
 
 def resuming(decision: DecisionContext, task: Task) -> list[Record]:

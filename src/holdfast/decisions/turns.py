@@ -9,10 +9,11 @@ import msgspec
 
 from holdfast.backlog.sync import DEFINITION_TYPE
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
+from holdfast.decisions.tasks import who_goes_on
 from holdfast.domain.definition import is_id, render
 from holdfast.domain.entries import STOPPED, AttemptForked, TaskAdded, TurnUndone
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, OVER, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans, outcome
 from holdfast.engine.earlier_starts import (
@@ -30,7 +31,6 @@ from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
 
-_ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
 _ALIVE = {Liveness.ALIVE, Liveness.HEADLESS}
 
 
@@ -79,12 +79,9 @@ def undo(decision: DecisionContext, asked: Turn) -> Answer:
     is_at_rest = task.state is TaskState.FAILED or task.parked == STOPPED
     how = f"`holdfast resume {task.id}`" if is_at_rest else "the next `holdfast run`"
     note = f"its worktree is as turn {asked.turn} left it; {how} goes on from there"
-    return decision.answer(task, note=note, saved=_last_undo(decision, task), turn=asked.turn)
-
-
-def _last_undo(decision: DecisionContext, task: Task) -> str:
     names = [name for name in snapshots_of(decision.worktrees.store, task.attempt.id) if name.startswith("undo-")]
-    return f"{ROOT}/{task.attempt.id}/{names[-1]}" if names else ""
+    last = f"{ROOT}/{task.attempt.id}/{names[-1]}" if names else ""
+    return decision.answer(task, note=note, saved=last, turn=asked.turn)
 
 
 def _expect_undoable(decision: DecisionContext, task: Task) -> None:
@@ -102,7 +99,7 @@ def _expect_undoable(decision: DecisionContext, task: Task) -> None:
 def settle(decision: DecisionContext, task: Task) -> None:
     """An attempt that ended, or died, while nobody ran is taken for what it is before anything is put back."""
     context = decision.context
-    if context is None or task.state not in AT_WORK | {TaskState.ORPHANED}:
+    if task.state not in AT_WORK | {TaskState.ORPHANED}:
         return
     if task.claim.remote:
         hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."
@@ -142,7 +139,7 @@ def fork(decision: DecisionContext, asked: Fork) -> Answer:
     """The next attempt begins with the tree of a turn; of a task that has ended, that is a new task."""
     found = attempt_named(decision.ledger.state, asked.task)
     task, attempt = found if found is not None else (decision.task(asked.task), "")
-    if asked.id or (task.state in _ENDED and not decision.has_begun()) or decision.has_done("task_added", 0):
+    if asked.id or (task.state in OVER and not decision.has_begun()) or decision.has_done("task_added", 0):
         return _fork_apart(decision, task, attempt, asked)
     if not decision.has_done("attempt_forked", 1) and not decision.has_done("attempt_forked", 0):
         expect_decided(task, "forked", or_stopped=True)
@@ -152,11 +149,9 @@ def fork(decision: DecisionContext, asked: Fork) -> Answer:
             hint = "--id NEW makes a task of its own that begins there; `holdfast cancel` gives this one up."
             raise refused(task, "forked", hint)
         decision.append(_forking(decision, task, attempt, asked.turn))
-    who = "the run" if decision.is_run else "the next `holdfast run`"
-    who = f"`holdfast resume {task.id}`" if task.parked == STOPPED else who
-    return decision.answer(
-        task, note=f"{who} begins with turn {asked.turn} of {attempt}", attempt=attempt, turn=asked.turn
-    )
+    begins = f"begins with turn {asked.turn} of {attempt}"
+    note = f"`holdfast resume {task.id}` {begins}" if task.parked == STOPPED else who_goes_on(decision, begins)
+    return decision.answer(task, note=note, attempt=attempt, turn=asked.turn)
 
 
 def _forking(decision: DecisionContext, task: Task, attempt: str, turn: int) -> list[Record]:
@@ -193,6 +188,5 @@ def _fork_apart(decision: DecisionContext, task: Task, attempt: str, asked: Fork
             decision.backlog.add(text, name)
         added = TaskAdded(name, decision.blobs.put(text, content_type=DEFINITION_TYPE))
         decision.append([decision.record("task_added", 0, msgspec.to_builtins(added))])
-    who = "the run" if decision.is_run else "the next `holdfast run`"
-    note = f"{who} begins it with turn {asked.turn} of {attempt}"
+    note = who_goes_on(decision, f"begins it with turn {asked.turn} of {attempt}")
     return decision.answer(decision.tasks[name], note=note, attempt=attempt, turn=asked.turn)

@@ -125,6 +125,8 @@ TASK: Machine[TaskState, TaskEvent] = Machine(
 
 # Somebody has the task: an agent of ours, or a worker through the API.
 AT_WORK = frozenset({_S.CLAIMED, _S.IN_PROGRESS})
+# Nothing more becomes of it.
+OVER = frozenset({_S.CLOSED, _S.CANCELLED})
 
 # The backlog's folder in which a task's file stands. A task that failed with attempts left passes through FAILED on
 # its way to OPEN.

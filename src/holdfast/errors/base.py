@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from typing import Any, ClassVar
 
 
@@ -35,6 +36,11 @@ def _sentence(kind: type[HoldfastError], facts: dict[str, Any]) -> str:
     # `python -OO` strips docstrings; the facts alone still say what happened.
     template = kind.__doc__ or kind.__name__ + ": " + ", ".join(f"{name} {{{name}}}" for name in facts)
     return " ".join(inspect.cleandoc(template).split("\n")).format(**facts)
+
+
+def code_of(error: BaseException) -> str:
+    """The kind of an error for programs: the name of its class, as `task_unknown`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(error).__name__).lower()
 
 
 # -- input ------------------------------------------------------------------------------------------------------------

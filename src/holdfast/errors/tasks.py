@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast.errors.base import HoldfastError, InputError
 
 # -- tasks ------------------------------------------------------------------------------------------------------------
@@ -18,6 +20,14 @@ class MoveRefused(IllegalTransition):
 
 class TaskUnknown(InputError):
     """There is no task {task!r} here. Nothing was changed; {hint}"""
+
+    @classmethod
+    def among(cls, task: str, known: Iterable[str]) -> TaskUnknown:
+        """Names the known task whose id is most like it."""
+        import difflib
+
+        near = difflib.get_close_matches(task, known, 1)
+        return cls(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
 
 
 class NothingParked(HoldfastError, exit_code=9):

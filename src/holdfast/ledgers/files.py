@@ -43,11 +43,9 @@ from holdfast.ledgers.observers import Observers
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.ports import Observer
 from holdfast.storage.journal import checkpoint
-from holdfast.storage.journal.checkpoint import F
 from holdfast.storage.journal.entry import GENESIS, Entry, Record, Ref, encode, encode_middle
 from holdfast.storage.journal.intents import Pairing
 from holdfast.storage.journal.lock import DataLock, Holder
-from holdfast.storage.journal.pages import Cursor, Page, WantedPage
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.journal.writer import Journal, StagedEntries, epoch_of, run_id
 
@@ -58,16 +56,15 @@ CHECKPOINT_EVERY = 5000
 Judge = Callable[[State, Ref | None, Holder | None], dict[str, Any]]
 
 
-class FileLedger:
+class FileLedger(FileLedgerReader):
     def __init__(self, layout: Layout, lock: DataLock, clock: Clock, judge: Judge, steady: Clock = monotonic) -> None:
-        self.layout = layout
+        super().__init__(layout)
         self._lock = lock
         self._clock = clock
         self._now = clock()
         self._mutex = threading.RLock()
         self._leases = Leases(clock, steady)
         self._observers = Observers()
-        self._reader = FileLedgerReader(layout)
         self._staged: StagedEntries | None = None
         # State and journal are not at the same entry, because one was just given to the other, or an interrupt or a
         # failed sync came between: while this is so nothing may follow, and no checkpoint is written.
@@ -152,25 +149,11 @@ class FileLedger:
     def stop_observing(self, observer: Observer) -> None:
         self._observers.remove(observer)
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-
-    def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
-        return self._reader.read(after)
-
-    def has(self, ref: Ref) -> bool:
-        return self._reader.has(ref)
-
-    def page(
-        self, wanted: WantedPage, after: Cursor | None, limit: int, *, end: Cursor, is_backward: bool = False
-    ) -> Page:
-        return self._reader.page(wanted, after, limit, end=end, is_backward=is_backward)
-
-    def fold(self, new_fold: Callable[[], F], after: Cursor) -> F:
-        return self._reader.fold(new_fold, after)
+    # -- reading, beside what a reader does that owns nothing --------------------------------------------------------
 
     def find(self, kind: str, key: str) -> Entry | None:
         done = self._pairing.find_executed(kind, key)
-        return None if done is None else self._reader.entry(done.run, done.seq)
+        return None if done is None else self.entry(done.run, done.seq)
 
     def watch(self, after: Ref | None, wait: Callable[[], bool]) -> Iterator[tuple[Ref, Entry]]:
         while True:

@@ -25,15 +25,15 @@ def read_state(layout: Layout) -> tuple[State, Recovered]:
 
 class FileLedgerReader:
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self.wal = layout.wal
+        self.layout = layout
+        self.place = layout.wal
         self._ends: dict[Ref, Position] = {}
         # Of the last reading that came to its end: the last entry, and what crashes had torn.
         self.end: Ref | None = None
         self.torn: Sequence[TornEnd] = ()
 
     def read(self, after: Ref | None = None) -> Iterator[tuple[str, Entry]]:
-        chain = Chain(self.wal)
+        chain = Chain(self.place)
         yield from chain.entries(self._place(chain, after) if after is not None else None)
         self.torn = chain.torn
         if chain.end is not None:
@@ -43,16 +43,16 @@ class FileLedgerReader:
                 self._ends.pop(ref, None)
 
     def has(self, ref: Ref) -> bool:
-        return ref in self._ends or find(Chain(self.wal), ref) is not None
+        return ref in self._ends or find(Chain(self.place), ref) is not None
 
     def runs(self) -> list[str]:
-        return [file.run for file in Chain(self.wal).runs()]
+        return [file.run for file in Chain(self.place).runs()]
 
     def page(
         self, wanted: WantedPage, after: Cursor | None, limit: int, *, end: Cursor, is_backward: bool = False
     ) -> Page:
         go = pages.backward if is_backward else pages.forward
-        return go(Chain(self.wal), after, wanted, limit, end)
+        return go(Chain(self.place), after, wanted, limit, end)
 
     def entry(self, run: str, seq: int) -> Entry | None:
         """One entry, found without reading those before it."""
@@ -61,7 +61,7 @@ class FileLedgerReader:
         return next((entry for found_run, entry in found if (found_run, entry.seq) == (run, seq)), None)
 
     def fold(self, new_fold: Callable[[], F], after: Cursor) -> F:
-        chain, files = Chain(self.wal), Files.of(self._layout)
+        chain, files = Chain(self.place), Files.of(self.layout)
         stands = checkpoint.position_of(files)
         if stands is not None and (epoch_of(stands.ref.run), stands.ref.seq) <= after:
             return checkpoint.recover(chain, files, new_fold, settle=False)[0]

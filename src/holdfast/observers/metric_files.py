@@ -21,20 +21,20 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from holdfast.config.settings import LedgerSettings as Limits
 from holdfast.domain.entries import MOVES
 from holdfast.domain.state import State
-from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task import AT_WORK, OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
+from holdfast.ports import Ledger
 from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import read_json
-from holdfast.storage.journal import checkpoint
 from holdfast.storage.journal.entry import Entry, Ref
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.ledger import LineLedger
@@ -43,26 +43,11 @@ PAUSE_S = 1.0
 # A batch is written at once, and never cut in two by a rotation: a line is rarely longer than this.
 _LINE_BYTES = 512
 _BATCH_MAX = 1000
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 Say = Callable[[str], None]
 # Where an entry stands among all: the entries of the journal, in order, have growing places.
 Place = tuple[int, str, int]
 _START: Place = (-1, "", -1)
-
-
-class Journalled(Protocol):
-    """The part of the ledger that this needs: its position before this run and now, the state, and a fold."""
-
-    @property
-    def found(self) -> checkpoint.Recovered: ...
-    @property
-    def position(self) -> Ref: ...
-    @property
-    def state(self) -> State: ...
-
-    def expect_owned(self) -> None: ...
-    def fold(self, new_fold: Callable[[], MetricLines], after: tuple[int, int]) -> MetricLines: ...
 
 
 class MetricCursor(msgspec.Struct, frozen=True):
@@ -108,7 +93,7 @@ def _lines_of(entry: Entry, task: Task | None, began: float) -> Iterator[tuple[s
         yield "snapshots", {name: entry.inputs.get(name, 0) for name in names}
     if kind in MOVES and began and task.state not in AT_WORK:
         yield "sessions", {**_sitting(task), "began": began, "ended": entry.timestamp, **_ending(entry, task)}
-    if kind in MOVES and (task.state in _OVER or (task.state is TaskState.FAILED and not task.again)):
+    if kind in MOVES and (task.state in OVER or (task.state is TaskState.FAILED and not task.again)):
         yield "tasks", {**_whole(task), **_ending(entry, task)}
     if kind == "task_land_confirmed" and task.state is TaskState.CLOSED:
         yield "tasks", {**_whole(task), "ended": entry.timestamp, **_ending(entry, task)}
@@ -175,16 +160,16 @@ class MetricFiles:
         self._made: dict[str, list[dict[str, Any]]] = {name: [] for name in paths}
         self._heard: deque[tuple[str, Entry]] = deque()
         self._position: Ref | None = None
-        self._journal: Journalled | None = None
+        self._journal: Ledger | None = None
         self._is_usable = False
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ledgers", daemon=True)
 
-    def open(self, journal: Journalled) -> None:
-        """Adds what is missing up to where the journal is now, and goes on from there."""
+    def open(self, journal: Ledger, before: Ref | None) -> None:
+        """Adds what is missing up to where the journal is now, and goes on from there. `before`: its end before us."""
         self._journal = journal
         try:
-            self._begin(journal)
+            self._begin(journal, before)
         except HoldfastError as error:
             self._give_up(str(error))
             return
@@ -209,21 +194,20 @@ class MetricFiles:
 
     # -- what is missing ----------------------------------------------------------------------------------------------
 
-    def _begin(self, journal: Journalled) -> None:
-        self._position, known = journal.position, self._reached()
+    def _begin(self, journal: Ledger, before: Ref | None) -> None:
+        self._position = journal.position
+        known = read_json(self._layout.metrics_position, MetricCursor, lenient=True)
         self._ends = {name: ledger.end() for name, ledger in self._ledgers.items()}
-        end = journal.found.end
-        if known is not None and end is not None and known.position == end.ref and known.ends == self._ends:
-            self._after = dict.fromkeys(self._ledgers, place(end.ref.run, end.ref.seq))
+        if known is not None and known.position == before and known.ends == self._ends:
+            self._after = dict.fromkeys(self._ledgers, place(before.run, before.seq))
             self._lines.begin_with(journal.state)
             return
         for name in self._ledgers:
             self._look_into(name, known)
-        self._lines = self._caught_up(journal)
+        # From the checkpoint on, where that stands before all that is missing.
+        epoch, _, seq = min(self._after.values())
+        self._lines = journal.fold(lambda: MetricLines(self._put), (epoch, seq))
         self._write(at_end=True)
-
-    def _reached(self) -> MetricCursor | None:
-        return read_json(self._layout.metrics_position, MetricCursor, lenient=True)
 
     def _look_into(self, name: str, known: MetricCursor | None) -> None:
         """Up to the position all is there. Behind it, a power cut may have left any lines, and not the others."""
@@ -234,11 +218,6 @@ class MetricFiles:
             self._there[name] = set(_places(ledger, known.ends.get(name, 0)))
         else:
             self._after[name] = max(_places(ledger, 0), default=_START)
-
-    def _caught_up(self, journal: Journalled) -> MetricLines:
-        """Reads the journal from the checkpoint on, where that stands before all that is missing."""
-        epoch, _, seq = min(self._after.values())
-        return journal.fold(lambda: MetricLines(self._put), (epoch, seq))
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -293,10 +272,10 @@ class MetricFiles:
 
 
 @contextlib.contextmanager
-def following(layout: Layout, limits: Limits, journal: Journalled, say: Say) -> Iterator[MetricFiles]:
+def following(layout: Layout, limits: Limits, journal: Ledger, before: Ref | None, say: Say) -> Iterator[MetricFiles]:
     """The ledgers, from a run's first entry to its last."""
     ledgers = MetricFiles(layout, limits, say)
-    ledgers.open(journal)
+    ledgers.open(journal, before)
     try:
         yield ledgers
     finally:

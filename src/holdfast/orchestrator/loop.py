@@ -140,9 +140,6 @@ class Loop:
         self._asked.put(work)
         self.wake()
 
-    def _hand_on(self, asked: Asked) -> None:
-        self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.landing)))
-
     @property
     def at_work(self) -> list[Task]:
         """The tasks of the agents that we have started. Only for the loop's own thread."""
@@ -162,10 +159,14 @@ class Loop:
     @contextlib.contextmanager
     def _awake(self) -> Iterator[None]:
         """While here, the end of a child, a changed file and a request wake the loop."""
+
+        def hand_on(asked: Asked) -> None:
+            self.ask(lambda _: asked.answer(self.context, is_run=self.works, is_busy=bool(self.landing)))
+
         is_main = threading.current_thread() is threading.main_thread()
         before = signal.signal(signal.SIGCHLD, lambda *_: self.wake()) if is_main else None
         try:
-            with Mailbox(self.context.layout, self._hand_on):
+            with Mailbox(self.context.layout, hand_on):
                 if self.context.watch is not None:
                     self.context.watch.listen(self._notice)
                 yield

@@ -18,7 +18,7 @@ from pathlib import Path
 from holdfast.layout import Layout
 from holdfast.storage.files import disk
 
-WAKEUP, SHUTDOWN, HEARTBEAT = "WAKEUP", "SHUTDOWN", "HEARTBEAT"
+SHUTDOWN, HEARTBEAT = "SHUTDOWN", "HEARTBEAT"
 LEAVE, AGENTS = "leave", "agents"
 WATCH_STEP_MS = 50
 # How long the beginning of a run waits for the kernel to watch.
@@ -28,9 +28,6 @@ OPEN_S_MAX = 10.0
 class Signals:
     def __init__(self, layout: Layout) -> None:
         self.folder = layout.signals
-
-    def wake(self) -> None:
-        disk.touch(self.folder / WAKEUP)
 
     def beat(self) -> None:
         disk.touch(self.folder / HEARTBEAT)
@@ -66,9 +63,9 @@ class SignalWatch:
     are kept, and reported then.
     """
 
-    def __init__(self, folders: list[Path], changed: Callable[[set[Path]], None] | None = None) -> None:
+    def __init__(self, folders: list[Path]) -> None:
         self._folders = folders
-        self._changed = changed
+        self._changed: Callable[[set[Path]], None] | None = None
         self._early: set[Path] = set()
         self._lock = threading.Lock()
         self._begin()

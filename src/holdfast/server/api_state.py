@@ -16,7 +16,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.access.auth import ROLES, Tokens
-from holdfast.server.access.denials import STRANGER, Denials
+from holdfast.server.access.denials import Denials
 from holdfast.server.access.host_check import Guard
 from holdfast.server.access.quotas import Quotas
 from holdfast.server.batch_writer import Answers, BatchWriter, Job, run_in_loop
@@ -53,9 +53,9 @@ class Api:
         self.prepared: Future[None] = Future()
         # So that no request that ends while it waits takes it with it.
         self.prepared.set_running_or_notify_cancel()
-        self._denied = Denials(self.put_on_record)
+        self.denied = Denials(self.put_on_record)
         self.is_ending = False
-        self.metrics = Metrics(context, loop, self.feed, self._denied, self.began)
+        self.metrics = Metrics(context, loop, self.feed, self.denied, self.began)
         self.logs = ServerLog(
             context.layout.logs / "server.log",
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
@@ -74,15 +74,12 @@ class Api:
         else:
             code = "token_missing"
             detail = "Send `Authorization: Bearer …`; runtime/secret/server.json has the operator's token."
-        problem = Problem(401, code, detail, WWW_Authenticate="Bearer")
-        self.deny(None, request, problem)
-        raise problem
+        raise Problem(401, code, detail, WWW_Authenticate="Bearer")
 
-    def deny(self, principal: Principal | None, request: Request, problem: Problem) -> None:
-        who = principal.name if principal else STRANGER
+    def deny(self, by: str, request: Request, problem: Problem) -> None:
         asked, code = f"{request.method} {request.url.path}", problem.document.code
-        self.logs.write("access_denied", "warning", code=code, asked=asked, by=who)
-        self._denied.add(who, code, asked)
+        self.logs.write("access_denied", "warning", code=code, asked=asked, by=by)
+        self.denied.add(by, code, asked)
 
     def put_on_record(self, event: str, details: dict[str, object]) -> None:
         """In the audit log, by the loop's thread: a record is synced, and requests do not wait for that.
@@ -111,10 +108,6 @@ class Api:
         if not self.prepared.done():
             self.prepared.set_result(None)
         self.batch_writer.close()
-
-    def record_denials(self) -> None:
-        """Once nobody asks any more, in the loop's thread: it takes no work now."""
-        self._denied.end(self.context.auditor.record)
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute, Route
 
 from holdfast.errors import HoldfastError
 from holdfast.server.access.auth import permit
+from holdfast.server.access.denials import STRANGER
 from holdfast.server.batch_writer import INTERNAL, Job, answer_of
 from holdfast.server.observability.logs import Level
 from holdfast.server.operations import Ask, Operation, Principal, Raw
@@ -41,7 +42,7 @@ DEPTH_MAX = 64
 KEY_HEADER = "idempotency-key"
 # Where a request carries its principal's name, for the log.
 BY = "holdfast.by"
-NOBODY = Principal("reader", "nobody")
+NOBODY = Principal("reader", STRANGER)
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -102,25 +103,24 @@ def _log(
         told["code"] = error.document.code
     elif error is not None:
         told["error"] = f"{type(error).__name__}: {error}"
-    by = request.scope.get(BY, "nobody")
+    by = request.scope.get(BY, STRANGER)
     api.logs.write("request", level, operation=operation.name, status=status, seconds=round(seconds, 6), by=by, **told)
 
 
 async def _answer(api: Api, operation: Operation, request: Request) -> Response:
+    path = {name: str(value) for name, value in request.path_params.items()}
+    by, principal = STRANGER, NOBODY
     try:
         api.guard.check(request)
-    except Problem as problem:
-        api.deny(None, request, problem)
-        raise
-    principal = NOBODY if operation.right == "public" else api.authenticate(request)
-    request.scope[BY] = principal.name
-    path = {name: str(value) for name, value in request.path_params.items()}
-    if operation.right != "public":
-        try:
+        if operation.right != "public":
+            principal = api.authenticate(request)
+            by = principal.name
             permit(operation, principal, path)
-        except Problem as problem:
-            api.deny(principal, request, problem)
-            raise
+    except Problem as problem:
+        api.deny(by, request, problem)
+        raise
+    finally:
+        request.scope[BY] = by
     content = await _read_body(request) if operation.body is not None or operation.changes else b""
     given = request.headers.get(KEY_HEADER, "")
     ask = Ask(

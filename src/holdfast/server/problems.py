@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from holdfast import errors
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, code_of
 
 CONTENT_TYPE = "application/problem+json"
 
@@ -81,10 +80,6 @@ def problem_of(error: HoldfastError) -> Problem:
     """The problem document for an error of ours."""
     status = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), 422)
     return Problem(status, code_of(error), str(error))
-
-
-def code_of(error: HoldfastError) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(error).__name__).lower()
 
 
 def response(problem: Problem) -> Response:

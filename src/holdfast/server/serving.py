@@ -100,7 +100,8 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
             ending.callback(traces.close)
         for observer in observers:
             ending.callback(context.ledger.stop_observing, observer)
-        ending.callback(api.record_denials)
+        # Once nobody asks any more, in the loop's thread: it takes no work now.
+        ending.callback(api.denied.end, context.auditor.record)
         ending.callback(server.stop)
         ending.callback(api.feed.close)
         ending.callback(api.end)

@@ -87,8 +87,9 @@ class RunFacts(msgspec.Struct):
     recovered: dict[str, int] = {}
 
 
-class Mark(msgspec.Struct, frozen=True):
-    run: str
+class MarkRow(msgspec.Struct, frozen=True):
+    """`plain` is what one would tell of it; `words` is all of it."""
+
     at: float
     kind: str
     task: str
@@ -117,8 +118,8 @@ class Chronicle:
         self.judged: dict[str, deque[Judged]] = {}
         self.sittings: deque[Sitting] = deque(maxlen=SITTINGS_MAX)
         self.runs: deque[RunFacts] = deque(maxlen=RUNS_MAX)
-        self.lost: deque[Mark] = deque(maxlen=MARKS_MAX)
-        self.stumbles: deque[Mark] = deque(maxlen=MARKS_MAX)
+        self.lost: deque[MarkRow] = deque(maxlen=MARKS_MAX)
+        self.stumbles: deque[MarkRow] = deque(maxlen=MARKS_MAX)
         self._open: dict[str, Sitting] = {}
 
     def __enter__(self) -> Chronicle:
@@ -168,13 +169,13 @@ class Chronicle:
         if self.runs:
             self.runs[-1].last = entry.timestamp
         if kind in _STUMBLES:
-            self.stumbles.append(_mark(run, entry))
+            self.stumbles.append(_mark(entry))
         elif kind == "wal_replay_completed":
             # A start after which there was nothing to recover is like any other.
             if any(inputs.values()):
-                self.lost.append(_mark(run, entry))
+                self.lost.append(_mark(entry))
         elif kind == "task_orphaned" or kind.endswith(("_parked", "_abandoned")):
-            self.lost.append(_mark(run, entry))
+            self.lost.append(_mark(entry))
 
     def _attempt(self, inputs: dict[str, Any]) -> AttemptFacts:
         name, task = str(inputs.get("attempt", "")), str(inputs.get("task", ""))
@@ -244,7 +245,7 @@ class Chronicle:
 
     # -- what is asked for --------------------------------------------------------------------------------------------
 
-    def marks(self, limit: int) -> list[Mark]:
+    def marks(self, limit: int) -> list[MarkRow]:
         """Oldest first. What was lost and recovered comes before what only failed, where there is no room for both."""
         lost = list(self.lost)[-limit:]
         room = limit - len(lost)
@@ -252,7 +253,5 @@ class Chronicle:
         return sorted(lost + stumbles, key=lambda each: each.at)
 
 
-def _mark(run: str, entry: Entry) -> Mark:
-    return Mark(
-        run, entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain=plain_words(entry)
-    )
+def _mark(entry: Entry) -> MarkRow:
+    return MarkRow(entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain_words(entry))

@@ -68,7 +68,7 @@ def next_step(
     if landing_waits:
         commit = f"commit or put away your changes in {', '.join(landing_waits[:5])}"
         others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
-        return f"{commit}, or type holdfast {others.removeprefix('holdfast ')}"
+        return f"{commit}, or type {others}"
     if faulted:
         return "holdfast run"
     if stuck and state in (TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):

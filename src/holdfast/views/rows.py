@@ -13,15 +13,15 @@ import msgspec
 
 from holdfast.app import App, View
 from holdfast.backlog.scan_cache import scan_remembering
-from holdfast.backlog.scanner import FoundFile, Scan
+from holdfast.backlog.scanner import FoundFile
 from holdfast.clock import wall
 from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import fault_words, moment, plain
-from holdfast.errors import HoldfastError, TaskUnknown
+from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words
 
@@ -72,12 +72,21 @@ class Overview(msgspec.Struct, frozen=True):
     rows: Mapping[str, Row]
     problems: Sequence[FileProblem]
 
+    @property
+    def taken(self) -> set[str]:
+        """The ids that no new task can have."""
+        return {*self.rows, *(task for problem in self.problems for task in problem.tasks)}
+
 
 def read_overview(app: App) -> Overview:
     view = app.look()
     scan = scan_remembering(view.layout.backlog, view.layout.definitions)
     files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
-    problems = [*scan.problems, *_absent(view, scan)]
+    problems = list(scan.problems)
+    if any(name not in scan.tasks for name in view.state.tasks):
+        from holdfast.backlog.missing import absent
+
+        problems += absent(view.state.tasks, scan)
     rows = _rows(view.state.tasks, files, scan.problems)
     for name, missing in _without_submodule(app, view, rows).items():
         rows[name] = msgspec.structs.replace(rows[name], waits=[missing.said], next_step=missing.next)
@@ -112,21 +121,6 @@ def _without_submodule(app: App, view: View, rows: Mapping[str, Row]) -> dict[st
     except (HoldfastError, OSError):
         return {}
     return {name: missing for name, base in bases.items() if (missing := found[base]) is not None}
-
-
-def _absent(view: View, scan: Scan) -> list[FileProblem]:
-    if all(name in scan.tasks for name in view.state.tasks):
-        return []
-    from holdfast.backlog.missing import absent
-
-    return absent(view.state.tasks, scan)
-
-
-def unknown(task: str, known: Iterable[str]) -> TaskUnknown:
-    import difflib
-
-    near = difflib.get_close_matches(task, known, 1)
-    return TaskUnknown(task=task, hint=f"did you mean {near[0]}?" if near else "`holdfast list` shows all.")
 
 
 def print_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
@@ -193,7 +187,7 @@ def start_time(task: Task | None, made: Definition) -> float:
 
 def fault_of(task: Task | None) -> str:
     """The fault of the machine that holds a task up, in words."""
-    if task is None or task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+    if task is None or task.state in OVER:
         return ""
     return fault_words(task.cause, task.not_before)
 
@@ -211,7 +205,11 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
     # As the next run takes them in: those that were written first come first.
     new = sorted((name for name in files if name not in tasks), key=lambda name: files[name].written_ns)
     found = {name: files[name].definition if name in files else Definition(name) for name in [*tasks, *new]}
-    states = {name: tasks[name].state if name in tasks else _state_of_new(files[name]) for name in found}
+    states = {name: task.state for name, task in tasks.items()}
+    if new:
+        from holdfast.backlog.sync import state_of_new
+
+        states |= {name: state_of_new(files[name]) for name in new}
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
     for name, made in found.items():
         # Without its time: `_reasons_to_wait` names that with its cause.
@@ -233,7 +231,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
             state=state,
             new=task is None,
             agent=(task.claim.agent if task else "") or made.agent or "",
-            waits=[] if state in (TaskState.CLOSED, TaskState.CANCELLED) else waits,
+            waits=[] if state in OVER else waits,
             file=str(file) if file else "",
             next_step=next_step_of(name, state, task, stuck=stuck_behind(graph, name)),
             reason=last_reason(task) if task is not None and state is TaskState.FAILED else "",
@@ -251,9 +249,3 @@ def _reasons_to_wait(graph: Graph, name: str, task: Task | None, made: Definitio
     if task is not None and task.landing.waits:
         waits.append(waiting_words(task.landing.waits))
     return waits
-
-
-def _state_of_new(file: FoundFile) -> TaskState:
-    from holdfast.backlog.sync import state_of_new
-
-    return state_of_new(file)

@@ -10,12 +10,12 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, print_notice, prints_json
 from holdfast.domain.wording import plain, plain_json, plural
 from holdfast.errors import AuditKeyUnusable, InputError
 
 if TYPE_CHECKING:
-    from holdfast.checks.check import CheckReport, Section
+    from holdfast.checks.check import CheckReport
     from holdfast.layout import Layout
     from holdfast.storage.audit.key import AuditKey
 
@@ -27,8 +27,7 @@ _LABELS = {"of_tasks_over": "of ended tasks"}
 @click.command(short_help="Prove that everything fits together.")
 @click.option("--chain", "chain_only", is_flag=True, help="Check the journal's hash chain only.")
 @click.option("--repair", "with_repair", is_flag=True, help="Rebuild damaged projections first, then check.")
-@as_json
-@click.pass_context
+@prints_json
 def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool) -> None:
     """Read the whole journal, and compare everything else with it: the checkpoint, the backlog's folders, the files
     of every attempt, snapshots and landings in git, open intents, executed keys, blobs, audit log and seals. It
@@ -60,8 +59,8 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
     if with_repair:
         from holdfast.checks.repair import repair
 
-        repaired = repair(layout, backlog, repo=repo, say=_say, key_path=find_app(ctx).audit_key)
-    progress = _show_progress if sys.stderr.isatty() else None
+        repaired = repair(layout, backlog, repo=repo, say=print_notice, key_path=find_app(ctx).audit_key)
+    progress = _print_progress if sys.stderr.isatty() else None
     report = run_check(layout, backlog, _key(ctx, layout), repo=repo, chain_only=chain_only, progress=progress)
     if progress is not None:
         click.echo("\r\033[K", err=True, nl=False)
@@ -77,8 +76,7 @@ def check(ctx: click.Context, chain_only: bool, with_repair: bool, as_json: bool
 
 
 @click.command(short_help="Seal the audit log.")
-@as_json
-@click.pass_context
+@prints_json
 def seal(ctx: click.Context, as_json: bool) -> None:
     """Verify the audit log and seal all its records: one signed file with one hash, the root. Publish that
     root, or keep it elsewhere: with it, anybody can check a proof, and nobody can cut the log back unseen.
@@ -104,7 +102,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
     key = load_key(layout.root, key_path)
     with holding(layout, find_app(ctx).repo):
         # What a kill or an unusable key kept out of the log is sealed with the rest.
-        complete(layout, _say, key_path=key_path)
+        complete(layout, print_notice, key_path=key_path)
         made = seals.seal(layout.audit, key)
     if as_json:
         print_json({"file": made.file, "root": made.root, "sealed_at": made.sealed_at, "days": made.days})
@@ -120,8 +118,7 @@ def seal(ctx: click.Context, as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Write the proof to this new file instead of printing it.")
 @click.option("--verify", type=click.File("rb"), metavar="FILE", help="Check this proof; `-` reads standard input.")
 @click.option("--root", metavar="HEX", help="The root to check it against, as it was published.")
-@as_json
-@click.pass_context
+@prints_json
 def prove(
     ctx: click.Context,
     day: str | None,
@@ -203,11 +200,7 @@ def _key(ctx: click.Context, layout: Layout) -> AuditKey | None:
 # -- printing ---------------------------------------------------------------------------------------------------------
 
 
-def _say(line: str) -> None:
-    click.echo(f"holdfast: {plain(line)}", err=True)
-
-
-def _show_progress(entries: int) -> None:
+def _print_progress(entries: int) -> None:
     click.echo(f"\r\033[K{plural(entries, 'entry', 'entries')} of the journal read …", err=True, nl=False)
 
 
@@ -218,26 +211,16 @@ def _print_report(report: CheckReport) -> None:
         counts = {_LABELS.get(name, name.replace("_", " ")): number for name, number in section.counted.items()}
         counted = ", ".join(f"{label} {number:,}" for label, number in counts.items())
         click.echo(f"{section.name:<12} {verdict:<11} {counted}".rstrip())
-        _print_details(section)
-    click.echo(_answer(report))
-
-
-def _answer(report: CheckReport) -> str:
-    findings = sum(len(section.findings) for section in report.sections)
-    pending = sum(len(section.pending) for section in report.sections)
+        lines = [f"  - {finding}" for finding in section.findings]
+        lines += [f"    pending: {words}" for words in section.pending]
+        lines += [f"    not checked: {section.not_checked}"] if section.not_checked else []
+        lines += [f"    note: {note}" for note in section.notes]
+        for line in lines:
+            click.echo(plain(line))
     if not report.sound:
-        return f"Not sound: {plural(findings, 'finding')}."
-    if report.pending:
-        return f"Sound; the next start has {plural(pending, 'thing')} to finish, told above as pending."
-    return "Sound."
-
-
-def _print_details(section: Section) -> None:
-    for finding in section.findings:
-        click.echo(plain(f"  - {finding}"))
-    for words in section.pending:
-        click.echo(plain(f"    pending: {words}"))
-    if section.not_checked:
-        click.echo(plain(f"    not checked: {section.not_checked}"))
-    for note in section.notes:
-        click.echo(plain(f"    note: {note}"))
+        click.echo(f"Not sound: {plural(sum(len(section.findings) for section in report.sections), 'finding')}.")
+    elif report.pending:
+        things = plural(sum(len(section.pending) for section in report.sections), "thing")
+        click.echo(f"Sound; the next start has {things} to finish, told above as pending.")
+    else:
+        click.echo("Sound.")

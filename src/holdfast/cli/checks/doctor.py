@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.agents.registry import agents
+from holdfast.agents.survey import survey
+from holdfast.backlog.folder import Backlog
+from holdfast.checks import doctor as health
+from holdfast.checks.check import check
+from holdfast.checks.doctor import Finding, Part
 from holdfast.cli import preflight
-from holdfast.cli.options import as_json, config_here, find_app, print_json
+from holdfast.cli.options import config_here, find_app, print_json, prints_json
+from holdfast.domain.definition import Definition
+from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain, plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
+from holdfast.processes import sandbox
+from holdfast.storage.journal.data_root import read_root
+from holdfast.storage.journal.lock import live_owner
+from holdfast.views.next_step import next_step
 from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
-    from holdfast.checks.doctor import Part
     from holdfast.config.settings import Config
 
 SOMETHING_TO_DO = 20
@@ -32,8 +42,7 @@ _WAY_OUT = {
 
 
 @click.command(epilog="Examples:  holdfast doctor  ·  holdfast doctor --json | jq '.parts[].findings[].next'")
-@as_json
-@click.pass_context
+@prints_json
 def doctor(ctx: click.Context, as_json: bool) -> None:
     """Look for what is wrong: with git, the machine, the agents, the journal, and what crashes have left.
 
@@ -62,44 +71,28 @@ def _print_parts(parts: list[Part]) -> None:
 
 def _parts_here(ctx: click.Context) -> Iterator[Part]:
     """All parts in a repository with a data root; elsewhere what is missing, and what can be looked at without."""
-    from holdfast.checks.doctor import Finding, Part
-
     yield Part("python", ".".join(map(str, sys.version_info[:3])))
     try:
         app = find_app(ctx)
     except NotInRepository as error:
-        yield _git_version()
+        yield _git_part("git", None)
         yield Part("repository", "none here", [Finding(str(error), "cd YOUR-REPOSITORY | git init")])
         yield _agents_part(config_here(ctx), None)
         return
     try:
         app.expect_initialised()
     except NotInitialised as error:
-        yield from (_git_part(app, name) for name in preflight.GIT_CHECKS)
+        yield from (_git_part(name, app) for name in preflight.GIT_CHECKS)
         yield Part("data root", "not there yet", [Finding(str(error), "holdfast init")])
         yield _agents_part(app.config, None)
         return
     yield from _parts(app)
 
 
-def _git_version() -> Part:
-    from holdfast.checks.doctor import Finding, Part
-    from holdfast.git import command as git
-
-    try:
-        git.require_minimum()
-        return Part("git", git.run("--version", cwd=Path.cwd(), env=git.environment({})).line)
-    except HoldfastError as error:
-        return Part("git", "cannot be used", [Finding(str(error), _WAY_OUT["git"])])
-
-
 def _parts(app: App) -> Iterator[Part]:
-    from holdfast.checks import doctor as health
-    from holdfast.storage.journal.data_root import read_root
-
     has_git = True
     for name in preflight.GIT_CHECKS:
-        part = _git_part(app, name)
+        part = _git_part(name, app)
         yield part
         has_git = has_git and not (name == "git" and part.findings)
         if not has_git:
@@ -121,39 +114,30 @@ def _parts(app: App) -> Iterator[Part]:
 
 def _sandbox_part(app: App) -> Part:
     """The sandbox of agents, and what being root means for it."""
-    from holdfast.checks.doctor import Finding, Part
-    from holdfast.processes import sandbox
-
     kind = app.config.sandbox
     why = sandbox.missing(kind, tries=True) or sandbox.unconfined(kind)
     found = [Finding(why, "apt-get install bubblewrap")] if why else []
     return Part("sandbox", sandbox.in_words(kind), found)
 
 
-def _git_part(app: App, name: str) -> Part:
-    from holdfast.checks.doctor import Finding, Part
-
+def _git_part(name: str, app: App | None) -> Part:
+    """One of the checks of git; without a repository only `git` itself."""
     try:
-        return Part(name, preflight.GIT_CHECKS[name](app))
+        return Part(name, preflight.usable_git() if app is None else preflight.GIT_CHECKS[name](app))
     except HoldfastError as error:
         return Part(name, "cannot be used", [Finding(str(error), _WAY_OUT[name])])
 
 
 def _chain_part(app: App) -> Part:
-    from holdfast.backlog.folder import Backlog
-    from holdfast.checks.check import check
-    from holdfast.checks.doctor import Finding, Part
-
     section = check(app.layout, Backlog(app.layout.backlog), None, chain_only=True).sections[0]
-    counted = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in section.counted.items())
+    singular = {"runs": "run", "entries": "entry"}
+    counts = section.counted.items()
+    counted = ", ".join(f"{number:,} {singular.get(name, name) if number == 1 else name}" for name, number in counts)
     return Part("chain", counted, [Finding(said, "holdfast check --chain") for said in section.findings])
 
 
 def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     """The parts that need the journal's state; none where it cannot be read, which the chain's part has said."""
-    from holdfast.checks import doctor as health
-    from holdfast.storage.journal.lock import live_owner
-
     try:
         view = app.look()
     except HoldfastError as error:
@@ -161,7 +145,8 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         return
     tasks = view.state.tasks.values()
     is_run = live_owner(view.layout.lock) is not None
-    yield health.decisions_part(view.state, len(view.found.pairing.open_intents()), is_run)
+    steps = {name: next_step(name, task.state, task.parked) for name, task in view.state.tasks.items() if task.parked}
+    yield health.decisions_part(view.state, steps, len(view.found.pairing.open_intents()), is_run)
     if not is_run:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
@@ -180,8 +165,6 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
 
 def _tasks_part(overview: Overview) -> Part:
     """Files that cannot be used, and tasks that wait for a person; what is parked has a part of its own."""
-    from holdfast.checks.doctor import Finding, Part
-
     files = list(dict.fromkeys(each.file for each in overview.problems))
     findings = []
     for file in files[:SHOWN_MAX]:
@@ -205,12 +188,6 @@ def _tasks_part(overview: Overview) -> Part:
 def _agents_part(config: Config, overview: Overview | None) -> Part:
     """All that are known. One that is missing is a finding only where an open task asks for it; the default agent has
     to be signed in, too."""
-    from holdfast.agents.registry import agents
-    from holdfast.agents.survey import survey
-    from holdfast.checks.doctor import Finding, Part
-    from holdfast.domain.definition import Definition
-    from holdfast.domain.routing import choose
-
     known = agents(config)
     found = {each.name: each for each in survey(known)}
     here, absent = ([name for name in sorted(found) if bool(found[name].path) is is_here] for is_here in (True, False))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
-from holdfast.domain.wording import plain
-
-if TYPE_CHECKING:
-    from holdfast.checks.gc import Garbage
+from holdfast.checks.gc import Collector, Garbage
+from holdfast.checks.repair import holding
+from holdfast.cli.options import find_app, print_json, print_notice, prints_json
+from holdfast.domain.wording import plain, size
+from holdfast.storage.audit.from_journal import without_run
+from holdfast.storage.journal.data_root import open_root
 
 SHOWN_MAX = 20
 _NOUNS = {
@@ -33,8 +33,7 @@ Examples:
 @click.option(
     "--keep-days", type=click.FloatRange(0), default=30.0, show_default=True, help="Keep snapshots younger than this."
 )
-@as_json
-@click.pass_context
+@prints_json
 def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> None:
     """Remove what is of no use: worktrees whose work has landed, snapshots of what landed long ago, the worktree for
     judging, and blobs that nothing names. Run files of the journal beyond the newest `ledgers.keep_runs` are archived:
@@ -43,11 +42,6 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     Work that has not landed, the journal and its archive, and every attempt's folder are always kept. It refuses
     while a run is alive; a dry run is possible at any time.
     """
-    from holdfast.checks.gc import Collector
-    from holdfast.checks.repair import holding
-    from holdfast.storage.audit.from_journal import without_run
-    from holdfast.storage.journal.data_root import open_root
-
     app = find_app(ctx)
     app.expect_initialised()
     layout = open_root(app.layout.root, app.repo)
@@ -55,7 +49,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         facts: dict[str, float] = {}
         if not dry_run:
             owning.enter_context(holding(layout, app.repo, app.clock))
-            facts = owning.enter_context(without_run(layout, "gc", _print_notice, app.clock, app.audit_key))
+            facts = owning.enter_context(without_run(layout, "gc", print_notice, app.clock, app.audit_key))
         collector = Collector(app.repo, layout, app.config, app.look().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
         keep = app.config.ledgers.keep_runs
@@ -70,8 +64,6 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
 
 
 def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:
-    from holdfast.domain.wording import size as in_words
-
     shown: Counter[str] = Counter()
     for each in found:
         shown[each.kind] += 1
@@ -87,14 +79,8 @@ def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: b
         click.echo("There is nothing to remove.")
         return
     end = "; nothing was removed yet: `holdfast gc` does it" if dry_run else " removed"
-    click.echo(f"{in_words(sum(each.bytes for each in found) + saved):>10}  in all{end}")
+    click.echo(f"{size(sum(each.bytes for each in found) + saved):>10}  in all{end}")
 
 
-def _space(size: int) -> str:
-    from holdfast.domain.wording import size as in_words
-
-    return f"{in_words(size):>10}" if size else " " * 10
-
-
-def _print_notice(line: str) -> None:
-    click.echo(f"holdfast: {plain(line)}", err=True)
+def _space(number: int) -> str:
+    return f"{size(number):>10}" if number else " " * 10

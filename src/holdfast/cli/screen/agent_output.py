@@ -1,18 +1,34 @@
-"""An attempt's events and turns as lines of text. `attach` prints them, `watch` shows them."""
+"""An agent at work as a row of a table, and an attempt's events and turns as lines of text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.domain.wording import given_words, money, plural
+from holdfast.domain.wording import given_words, money, plain, plural
 from holdfast.storage.records import transcript
+from holdfast.storage.records.at_work import AtWork, clock
 
 if TYPE_CHECKING:
     from holdfast.layout import Attempt
 
 INPUT_CHARS_MAX = 300
 OUTPUT_LINES_MAX = 8
+
+
+# A table of agents at work has these columns.
+AGENT_COLUMNS = ("ATTEMPT", "AGENT", "TURN", "SPENT", "TIME", "LAST TOOL")
+
+
+def agent_cells(agent: AtWork, now: float) -> tuple[str, ...]:
+    """The cells of an agent under AGENT_COLUMNS, printable."""
+    spent, lasted = money(agent.usd), clock(now - agent.since)
+    return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(doing(agent))
+
+
+def doing(agent: AtWork) -> str:
+    """What the agent does, as it says it: escape it before a terminal sees it."""
+    return f"tries to reach its model again: {agent.retrying}" if agent.retrying else agent.tool
 
 
 class Records:

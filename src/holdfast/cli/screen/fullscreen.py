@@ -53,7 +53,7 @@ class FullScreen:
         self._mode = termios.tcgetattr(self._in)
         self._woken, self._wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         handlers = {signal.SIGTERM: _end, signal.SIGHUP: _end, signal.SIGTSTP: self._suspend}
-        handlers |= {signal.SIGCONT: self._continued, signal.SIGWINCH: lambda number, frame: None}
+        handlers |= {signal.SIGCONT: lambda *_: self._enter_screen(), signal.SIGWINCH: lambda *_: None}
         self._before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         # A signal ends the wait for a key, also where its handler has nothing to do.
         self._wakes_before = signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
@@ -136,9 +136,6 @@ class FullScreen:
         signal.signal(signal.SIGTSTP, self._suspend)
         if not self._is_taken:
             self._enter_screen()
-
-    def _continued(self, number: int, frame: FrameType | None) -> None:
-        self._enter_screen()
 
     def _styled(self, text: str, style: str) -> str:
         codes = [STYLES[word] for word in style.split() if not (self._is_plain and word in _COLOURS)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +12,7 @@ import click
 import msgspec
 
 from holdfast.cli.screen.run_summary import summary
+from holdfast.cli.screen.terminal import clock_now
 from holdfast.clock import monotonic, wall
 from holdfast.domain.wording import plain, plain_json
 from holdfast.landing.gate_results import OUTPUT
@@ -34,8 +34,7 @@ class PlainLines:
     """One line for each thing that happens."""
 
     def note(self, task: str, text: str) -> None:
-        clock = time.strftime("%H:%M:%S")
-        click.echo(f"{clock}  {plain(f'{task}: {text}' if task else text)}")
+        click.echo(f"{clock_now()}  {plain(f'{task}: {text}' if task else text)}")
 
     def show(self, loop: Loop) -> None:
         sys.stdout.flush()
@@ -66,16 +65,8 @@ class Json:
     def end(self, loop: Loop, left: list[str]) -> None:
         self._print_states(loop)
         states = Counter(str(task.state) for task in list(loop.board.tasks.values()))
-        self._line(
-            {
-                "ts": wall(),
-                "kind": "ended",
-                "ended": True,
-                "states": states,
-                "left": left,
-                "lost": sorted(loop.context.lost),
-            }
-        )
+        facts = {"states": states, "left": left, "lost": sorted(loop.context.lost)}
+        self._line({"ts": wall(), "kind": "ended", "ended": True, **facts})
 
     def _print_states(self, loop: Loop) -> None:
         self._looked_at = monotonic()

@@ -13,7 +13,7 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
-from holdfast.storage.journal.lock import Holder, read_holder
+from holdfast.storage.journal.lock import Holder, live_owner
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.rows import Row, read_overview
 
@@ -66,12 +66,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 def see(app: App) -> Picture:
     overview = read_overview(app)
     view = overview.view
-    holder = read_holder(view.layout.lock)
     agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values())}
     words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
     rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
     return Picture(
-        runs=holder if holder is not None and holder.is_alive() else None,
+        runs=live_owner(view.layout.lock),
         rows={row.id: row for row in rows},
         words=words,
         agents=agents,

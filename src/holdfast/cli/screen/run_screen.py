@@ -8,20 +8,20 @@ visible: a run that is killed leaves a terminal that works, with its last pictur
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter, deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from holdfast.cli.screen.agent_output import AGENT_COLUMNS, agent_cells
 from holdfast.cli.screen.run_summary import counted, reasons_to_wait, summary
-from holdfast.cli.screen.table import echo_wrapped
+from holdfast.cli.screen.table import aligned, column_widths, echo_wrapped
+from holdfast.cli.screen.terminal import clock_now
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
@@ -55,8 +55,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Screen:
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=False)
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=False)
         self._began = wall()
         self._notes: deque[str] = deque(maxlen=NOTES_SHOWN)
         self._frame = Frame()
@@ -78,7 +78,7 @@ class Screen:
 
     def note(self, task: str, text: str) -> None:
         """From any thread, and from a signal's handler: it must wait for nothing."""
-        self._notes.append(f"{time.strftime('%H:%M:%S')} {f'{task}: {text}' if task else text}")
+        self._notes.append(f"{clock_now()} {f'{task}: {text}' if task else text}")
 
     def show(self, loop: Loop) -> None:
         now = monotonic()
@@ -163,28 +163,11 @@ def _table(agents: list[AtWork], width: int, room: int) -> list[Text]:
     if not agents:
         return []
     shown = agents if len(agents) < room else agents[: max(1, room - 2)]
-    rows = [("ATTEMPT", "AGENT", "TURN", "SPENT", "TIME", "LAST TOOL"), *map(_cells, shown)]
+    rows = [AGENT_COLUMNS, *(agent_cells(each, wall()) for each in shown)]
     if width < 60:
         rows = [(attempt, turn, spent, time, tool) for attempt, _, turn, spent, time, tool in rows]
-    widths = [min(max(map(cell_len, column)), 30) for column in zip(*rows, strict=True)]
-    lines = [_row(row, widths, "bold" if number == 0 else "") for number, row in enumerate(rows)]
+    widths = column_widths(rows)
+    lines = [Text(aligned(row, widths), "bold" if number == 0 else "") for number, row in enumerate(rows)]
     if len(shown) < len(agents):
         lines.append(Text(f"and {len(agents) - len(shown)} more at work"))
     return lines
-
-
-def _cells(agent: AtWork) -> tuple[str, ...]:
-    spent, lasted = money(agent.usd), clock(wall() - agent.since)
-    doing = f"tries to reach its model again: {agent.retrying}" if agent.retrying else agent.tool
-    return plain(agent.attempt), plain(agent.agent), str(agent.turn), spent, lasted, plain(doing)
-
-
-def _row(cells: tuple[str, ...], widths: list[int], style: str) -> Text:
-    line = Text(style=style)
-    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        text = Text(cell)
-        if number < len(cells) - 1:
-            text.truncate(width, overflow="ellipsis", pad=True)
-            text.append("  ")
-        line.append_text(text)
-    return line

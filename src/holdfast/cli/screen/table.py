@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 PIPED_CELL_WIDTH_MAX = 60
+CELL_WIDTH_MAX = 30
 # The last column gets at least so much; else columns are left out, and then it goes on a line of its own.
 LAST_WIDTH_MIN = 24
 NOTE_LINES_MAX = 2
@@ -59,6 +60,17 @@ def cut(text: str, width: int) -> str:
 
 def pad(text: str, width: int) -> str:
     return text + " " * (width - cell_width(text))
+
+
+def column_widths(rows: Sequence[Row]) -> list[int]:
+    """As wide as the widest cell, but no wider than a full screen bears."""
+    return [min(max(map(cell_width, column)), CELL_WIDTH_MAX) for column in zip(*rows, strict=True)]
+
+
+def aligned(cells: Row, widths: Sequence[int]) -> str:
+    """A row of a full screen's table: the last cell whole, and a column of width 0 not at all."""
+    shown = [pad(cut(cell, width), width) for cell, width in zip(cells[:-1], widths[:-1], strict=True) if width]
+    return _GAP.join([*shown, cells[-1]])
 
 
 def wrapped(text: str, width: int, lines_max: int) -> list[str]:

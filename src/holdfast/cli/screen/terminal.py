@@ -11,6 +11,7 @@ import os
 import re
 import select
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -30,6 +31,10 @@ def local_time(unix_s: float) -> str:
         return datetime.fromtimestamp(unix_s).isoformat(" ", "milliseconds")
     except (ValueError, OverflowError, OSError):
         return f"{unix_s}"
+
+
+def clock_now() -> str:
+    return time.strftime("%H:%M:%S")
 
 
 def moment(ctx: click.Context, param: click.Parameter | None, given: str | None) -> float | None:

@@ -17,8 +17,9 @@ import click
 from holdfast.cli.screen import agent_output
 from holdfast.cli.screen.fullscreen import FullScreen, Line
 from holdfast.cli.screen.picture import SETTLED, Looking, Picture, heading
-from holdfast.cli.screen.table import cell_width, cut, pad, wrapped
+from holdfast.cli.screen.table import aligned, cell_width, column_widths, cut, pad, wrapped
 from holdfast.clock import wall
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plain
 from holdfast.errors import HoldfastError
 from holdfast.storage.records.at_work import clock, tail
@@ -103,8 +104,10 @@ class Watcher:
             return True
         self._message = "" if self._decision is None else self._message
         if self._pager is not None:
-            if key in ("q", "escape") or not self._pager.move(key, rows - 2):
+            if key in ("q", "escape"):
                 self._pager = None
+            else:
+                self._pager.move(key, rows - 2)
             return True
         if key == "q":
             return False
@@ -120,10 +123,16 @@ class Watcher:
                 self._message = plain(str(error))
         return True
 
-    def _attach(self) -> None:
+    def _attempted(self) -> Task | None:
+        """The selected task, if an agent has worked on it; else says so."""
         task = self._picture.tasks.get(self._selected)
         if task is None or not task.attempt.id:
             self._message = f"No agent has worked on {plain(self._selected)} yet."
+            return None
+        return task
+
+    def _attach(self) -> None:
+        if (task := self._attempted()) is None:
             return
         records = agent_output.Records(self._app.layout.attempt_files(task.attempt.id))
 
@@ -136,9 +145,7 @@ class Watcher:
     def _diff(self) -> None:
         from holdfast.views.diffs import Diffs
 
-        task = self._picture.tasks.get(self._selected)
-        if task is None or not task.attempt.id:
-            self._message = f"No agent has worked on {plain(self._selected)} yet."
+        if (task := self._attempted()) is None:
             return
         diffs = Diffs(self._app.repo, self._app.layout, task, task.attempt.id, self._app.reader())
         old, new = diffs.whole()
@@ -189,12 +196,8 @@ class Watcher:
     def _lines(self, columns: int, rows: int) -> list[Line]:
         told = wrapped(self._question[0] if self._question else self._message, columns, MESSAGE_LINES_MAX)
         room = rows - 1 - len(told)
-        if self._pager is not None:
-            body = self._pager.lines(columns, room)
-            keys = PAGER_KEYS
-        else:
-            body = self._list(columns, room)
-            keys = KEYS
+        body = self._pager.lines(columns, room) if self._pager is not None else self._list(columns, room)
+        keys = PAGER_KEYS if self._pager is not None else KEYS
         body += [("", "")] * (room - len(body))
         style = "bold yellow" if self._question else "bold"
         return [*body, *((line, style) for line in told), (cut(keys, columns), "dim")]
@@ -214,13 +217,15 @@ class Watcher:
         at = ids.index(self._selected)
         self._top = min(max(self._top, at - room + 1), at, max(0, len(ids) - room))
         shown = ids[self._top : self._top + room]
-        cells = [_HEAD, *(_cells(picture, name) for name in ids)]
-        widths = _widths(cells, columns)
-        lines.append((_row("  ", _HEAD, widths, columns), "bold"))
+        widths = column_widths([_HEAD, *(_cells(picture, name) for name in ids)])
+        if columns < _WIDE_COLUMNS:
+            widths = [0 if name in _WIDE else width for name, width in zip(_HEAD, widths, strict=True)]
+        lines.append((cut("  " + aligned(_HEAD, widths), columns), "bold"))
         for name in shown:
             style = _COLOUR.get(picture.words[name], "")
             mark, style = ("> ", f"reverse {style}".replace(" dim", "")) if name == self._selected else ("  ", style)
-            lines.append((pad(_row(mark, _cells(picture, name), widths, columns), columns), style))
+            line = cut(mark + aligned(_cells(picture, name), widths), columns)
+            lines.append((pad(line, columns), style))
         lines += [("", "")] * (room - len(shown))
         more = f" {len(ids) - len(shown)} more " if len(shown) < len(ids) else ""
         lines.append((("─" * max(0, columns - len(more)) + more), "dim"))
@@ -252,7 +257,6 @@ _HEAD = ("STATE", "TASK", "AGENT", "TURN", "SPENT", "TIME", "DOES")
 # What a narrow screen does without.
 _WIDE = {"AGENT", "SPENT"}
 _WIDE_COLUMNS = 100
-_CELL_WIDTH_MAX = 30
 
 
 def _cells(picture: Picture, name: str) -> tuple[str, ...]:
@@ -260,21 +264,8 @@ def _cells(picture: Picture, name: str) -> tuple[str, ...]:
     turn, spent, time, does = "", money(task.spent.usd) if task is not None and task.spent.usd else "", "", row.title
     if agent is not None:
         turn, spent, time = str(agent.turn), money(agent.usd), clock(wall() - agent.since)
-        does = f"tries to reach its model again: {agent.retrying}" if agent.retrying else agent.tool or row.title
+        does = agent_output.doing(agent) or row.title
     return tuple(plain(each) for each in (picture.words[name], name, row.agent, turn, spent, time, does))
-
-
-def _widths(cells: Sequence[Sequence[str]], columns: int) -> list[int]:
-    """A column that is not shown has the width 0."""
-    widths = [min(max(map(cell_width, column)), _CELL_WIDTH_MAX) for column in zip(*cells, strict=True)]
-    return [
-        0 if columns < _WIDE_COLUMNS and name in _WIDE else width for name, width in zip(_HEAD, widths, strict=True)
-    ]
-
-
-def _row(mark: str, cells: Sequence[str], widths: Sequence[int], columns: int) -> str:
-    shown = [pad(cut(cell, width), width) for cell, width in zip(cells[:-1], widths[:-1], strict=True) if width]
-    return cut(mark + "  ".join([*shown, cells[-1]]), columns)
 
 
 def _tail(files: Attempt, most: int) -> list[str]:
@@ -316,8 +307,7 @@ class Pager:
         self._folded: list[Line] = []
         self._folded_for = (0, 0)
 
-    def move(self, key: str, rows: int) -> bool:
-        """False where the key is none of its own."""
+    def move(self, key: str, rows: int) -> None:
         page = max(1, rows - 2)
         steps = {"up": -1, "down": 1, "enter": 1, "page up": -page, "page down": page}
         steps |= {"home": -LINES_MAX * 100, "end": LINES_MAX * 100}
@@ -325,7 +315,6 @@ class Pager:
             last = max(0, len(self._folded) - (rows - 1))
             self._top = min(max(self._top + steps[key], 0), last)
             self._follows = self._more is not None and self._top == last
-        return True
 
     def lines(self, columns: int, rows: int) -> list[Line]:
         new = list(self._more()) if self._more is not None else []

@@ -12,7 +12,7 @@ import click
 from holdfast.cli.screen.table import cut, echo_wrapped, terminal_width
 from holdfast.domain.wording import plain
 from holdfast.errors import InputError
-from holdfast.storage.journal.lock import read_holder
+from holdfast.storage.journal.lock import live_owner
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -66,9 +66,8 @@ def print_added(app: App, added: Sequence[FoundFile]) -> None:
         made = each.definition
         title = (made.title or made.goal or str(made.command or "")).strip().partition("\n")[0]
         click.echo(cut(plain(f"Added {made.id}: {title}"), terminal_width()))
-    holder = read_holder(app.layout.lock)
     one, name = len(added) == 1, added[0].definition.id
-    if holder is not None and holder.is_alive():
+    if (holder := live_owner(app.layout.lock)) is not None:
         which = "it" if one else "them"
         echo_wrapped("", f"The run that is alive (pid {holder.pid}) takes {which} in; `holdfast watch` shows {which}.")
         return

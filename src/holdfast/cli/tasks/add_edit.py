@@ -15,13 +15,12 @@ import msgspec
 
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, print_notice, prints_json
 from holdfast.cli.tasks.add_checks import expect_usable, print_added, print_edited, warn_without_gates
 from holdfast.domain.definition import Definition, find, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_ids import free_id, from_values, words_of
-from holdfast.domain.wording import plain
 from holdfast.errors import (
     AlreadyExists,
     DefinitionInvalid,
@@ -31,8 +30,10 @@ from holdfast.errors import (
     InputError,
     TaskExists,
     TaskIsFinal,
+    TaskUnknown,
 )
-from holdfast.views.rows import Overview, read_overview, unknown
+from holdfast.storage.journal.data_root import expect_repository
+from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -109,8 +110,7 @@ class Text(msgspec.Struct, frozen=True):
 @click.argument("given", nargs=-1, metavar="[GOAL | FILE...]")
 @click.option("--id", "name", help="The task's id; without one it is made of the title or the goal.")
 @definition_options
-@as_json
-@click.pass_context
+@prints_json
 def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json: bool, **options: Any) -> None:
     """Add a task: a goal in words, files, or - for standard input.
 
@@ -129,7 +129,7 @@ def add(ctx: click.Context, /, given: tuple[str, ...], name: str | None, as_json
         raise InputError(detail="give options or files, not both; only --id goes with -")
     if not files and not values and not name and not sys.stdin.isatty():
         files = ("-",)
-    taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
+    taken = overview.taken
     texts = [_from_file(file, taken, name) for file in files] or [_from_options(name, values, taken)]
     _expect_new(overview, texts)
     _expect_sound(overview, texts)
@@ -163,7 +163,7 @@ def _files_or_goal(given: tuple[str, ...], goal: str | None) -> tuple[tuple[str,
 def add_goal(app: App, goal: str) -> str:
     """Adds a task from words alone, and returns its id."""
     overview = _overview_for_writing(app)
-    taken = {*overview.rows, *(task for problem in overview.problems for task in problem.tasks)}
+    taken = overview.taken
     return _create(overview.view.backlog, _from_options(None, {"goal": goal}, taken), taken).definition.id
 
 
@@ -175,8 +175,7 @@ def add_goal(app: App, goal: str) -> str:
 @click.argument("source", required=False, metavar="[-]")
 @click.option("--file", help="The whole new text of the task's file; - is standard input.")
 @definition_options
-@as_json
-@click.pass_context
+@prints_json
 def edit(ctx: click.Context, /, task: str, source: str | None, file: str | None, as_json: bool, **options: Any) -> None:
     """Change a task's definition, by options or in your editor.
 
@@ -232,7 +231,7 @@ def _judged_text(overview: Overview, text: bytes, found: FoundFile, place: str) 
 def _overview_for_writing(app: App) -> Overview:
     """Reads the overview before a file is written, and refuses the data root of another repository."""
     app.expect_initialised()
-    app.expect_own()
+    expect_repository(app.layout, app.repo)
     return read_overview(app)
 
 
@@ -348,7 +347,7 @@ def _edit_by_hand(text: str, save: Callable[[bytes, str], Path]) -> Path | None:
         try:
             return save(edited.encode(), "your text")
         except HoldfastError as error:
-            click.echo(f"holdfast: {plain(str(error))}", err=True)
+            print_notice(str(error))
             if not click.confirm("Edit it again?", default=True):
                 click.echo(edited)
                 raise
@@ -374,11 +373,10 @@ def _expect_editable(overview: Overview, task: str) -> None:
     if task not in overview.files:
         problems = [each for each in overview.problems if task in each.tasks]
         if problems:
-            told = "; ".join(f"line {each.line}: {each.message}" for each in problems)
-            raise DefinitionInvalid(name=overview.view.layout.backlog / problems[0].file, problems=told)
-        raise unknown(task, overview.rows)
+            raise _invalid(str(overview.view.layout.backlog / problems[0].file), problems)
+        raise TaskUnknown.among(task, overview.rows)
     state = overview.rows[task].state
-    if state in (TaskState.CLOSED, TaskState.CANCELLED):
+    if state in OVER:
         raise TaskIsFinal(task=task, state=state)
 
 

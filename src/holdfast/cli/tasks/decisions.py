@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain
 
@@ -24,28 +24,26 @@ _LANDS = {TaskState.CLOSED, TaskState.DONE, TaskState.PENDING_APPROVAL}
 
 @click.command(epilog="Example:  holdfast cancel fix-login old-idea")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
     """Cancel a task; its agent is ended.
 
     Of several tasks all are cancelled or, if one cannot be, none. One that is cancelled already is left as it is.
     """
-    _print_answer(_decide(ctx, "cancel", tasks=list(tasks)), as_json)
+    decide_and_tell(ctx, "cancel", as_json, tasks=list(tasks))
 
 
 @click.command(epilog="Example:  holdfast retry fix-login")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
 @click.option("--reason", default="", help="Why; the agent gets it as feedback.")
-@as_json
-@click.pass_context
+@prints_json
 def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Open a failed task again, or send back a result that has not landed.
 
     A result that is done and whose landing waits needs a --reason. Of several tasks all are opened or, if one cannot
     be, none.
     """
-    _print_answer(_decide(ctx, "retry", tasks=list(tasks), reason=reason), as_json)
+    decide_and_tell(ctx, "retry", as_json, tasks=list(tasks), reason=reason)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   shows what is in doubt;  holdfast resolve fix-login --retry")
@@ -56,21 +54,16 @@ def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool
 @click.option("--newest", "decision", flag_value="newest", help="A turn is lost: go on from the newest that is there.")
 @click.option("--anew", "decision", flag_value="anew", help="A turn is lost: begin anew.")
 @click.option(
-    "--journal-restored",
-    "decision",
-    flag_value="journal-restored",
+    "--journal-restored", "decision", flag_value="journal-restored",
     help="Without a task: the journal was put back from a backup, and the newer one is lost.",
-)
+)  # fmt: skip
 @click.option(
-    "--audit-lost",
-    "decision",
-    flag_value="audit-lost",
+    "--audit-lost", "decision", flag_value="audit-lost",
     help="Without a task: records of the audit log are lost, and there is no backup of them.",
-)
+)  # fmt: skip
 @click.option("--rewritten", metavar="COMMIT", help="Its landing is on the branch as this other commit.")
 @click.option("--dropped", "decision", flag_value="dropped", help="Its landing was taken off the branch on purpose.")
-@as_json
-@click.pass_context
+@prints_json
 def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str | None, as_json: bool) -> None:
     """Decide what is parked or abandoned.
 
@@ -86,10 +79,10 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
     --audit-lost is about no task either: the audit log lacks what the journal has noted of it. The journal says from
     now on that you know.
     """
-    if decision in _OF_ROOT:
+    if decision in ("journal-restored", "audit-lost"):
         if task:
             raise click.UsageError(f"--{decision} is about the whole data root: leave the task out.")
-        _OF_ROOT[decision](find_app(ctx), as_json)
+        _accept_loss(find_app(ctx), decision == "journal-restored", as_json)
         return
     if not task:
         raise click.UsageError("Name the task to decide about.")
@@ -100,68 +93,63 @@ def resolve(ctx: click.Context, task: str, decision: str | None, rewritten: str 
             "Say one of --happened, --retry, --abandon, --newest, --anew, --rewritten COMMIT and --dropped."
         )
     if rewritten or decision == "dropped":
-        _print_answer(_decide(ctx, "settle", task=task, commit=rewritten or ""), as_json)
+        decide_and_tell(ctx, "settle", as_json, task=task, commit=rewritten or "")
         return
-    _print_answer(_decide(ctx, "resolve", task=task, decision=decision), as_json)
+    decide_and_tell(ctx, "resolve", as_json, task=task, decision=decision)
 
 
 @click.command(epilog="Example:  holdfast approve fix-login")
 @click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def approve(ctx: click.Context, task: str, as_json: bool) -> None:
     """Let a result land that waits for you.
 
     `holdfast diff` shows what the attempt did. A run that works lands it at once, otherwise the next one does.
     """
-    _print_answer(_decide(ctx, "approve", task=task), as_json)
+    decide_and_tell(ctx, "approve", as_json, task=task)
 
 
 @click.command(epilog="Example:  holdfast reject fix-login --reason 'The error message must stay as it was.'")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--reason", required=True, help="Why; the agent gets it when the task is tried again.")
-@as_json
-@click.pass_context
+@prints_json
 def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
     """Refuse a result that waits for you: the task fails.
 
     `holdfast retry` then begins another attempt with the work so far and your reason.
     """
-    _print_answer(_decide(ctx, "reject", task=task, reason=reason), as_json)
+    decide_and_tell(ctx, "reject", as_json, task=task, reason=reason)
 
 
 @click.command(epilog="Example:  holdfast resume fix-login")
 @click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def resume(ctx: click.Context, task: str, as_json: bool) -> None:
     """Continue the last attempt of a task that has failed or was stopped.
 
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """
-    _print_answer(_decide(ctx, "resume", task=task), as_json)
+    decide_and_tell(ctx, "resume", as_json, task=task)
 
 
 @click.command(epilog="Example:  holdfast reassign fix-login --agent codex --reason 'It goes in circles.'")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--agent", default="", metavar="NAME", help="Who goes on; without it, the next step of the cascade.")
 @click.option("--reason", default="", help="Why; it is kept in the journal.")
-@as_json
-@click.pass_context
+@prints_json
 def reassign(ctx: click.Context, task: str, agent: str, reason: str, as_json: bool) -> None:
     """Take a task from its agent and give it to another.
 
     The agent that works on it is ended first. The attempt goes on from its last turn and costs no other; the new agent
     begins a conversation of its own, with the history in its prompt.
     """
-    _print_answer(_decide(ctx, "reassign", task=task, agent=agent, reason=reason), as_json)
+    decide_and_tell(ctx, "reassign", as_json, task=task, agent=agent, reason=reason)
 
 
 @click.command(epilog="Example:  holdfast promote fix-login")
 @click.argument("task", shell_complete=complete_task)
 @click.option("--branch", default="", metavar="NAME", help="Land on this new branch in place of the target.")
-@as_json
-@click.pass_context
+@prints_json
 def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
     """Land what an attempt made, again or after all.
 
@@ -170,8 +158,7 @@ def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
 
     With --branch, a result that is done lands as a new branch: for one whose landing waits for your checkout.
     """
-    answer = _decide(ctx, "promote", task=task, branch=branch)
-    _print_answer(answer, as_json)
+    answer = decide_and_tell(ctx, "promote", as_json, task=task, branch=branch)
     if answer.tasks[0].state not in _LANDS:
         ctx.exit(1)
 
@@ -179,8 +166,7 @@ def promote(ctx: click.Context, task: str, branch: str, as_json: bool) -> None:
 @click.command(epilog="Example:  holdfast undo fix-login --turn 3 && holdfast resume fix-login")
 @click.argument("task", shell_complete=complete_task)
 @_TURN
-@as_json
-@click.pass_context
+@prints_json
 def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
     """Put a task's worktree back to how a turn left it.
 
@@ -188,8 +174,7 @@ def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
     start goes on from there: by itself for a task that was paused, after `holdfast resume` for one that failed or whose
     agent you have stopped.
     """
-    answer = _decide(ctx, "undo", task=task, turn=turn)
-    _print_answer(answer, as_json)
+    answer = decide_and_tell(ctx, "undo", as_json, task=task, turn=turn)
     if not as_json:
         click.echo(f"  what stood there is saved as {plain(answer.facts['saved'])}")
 
@@ -200,17 +185,15 @@ def undo(ctx: click.Context, task: str, turn: int, as_json: bool) -> None:
 @click.argument("task", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 @_TURN
 @click.option("--id", "name", default="", metavar="NEW", help="Make a new task of this id that begins there.")
-@as_json
-@click.pass_context
+@prints_json
 def fork(ctx: click.Context, task: str, turn: int, name: str, as_json: bool) -> None:
     """Begin anew with the tree that a turn left.
 
     The next attempt of an open or failed task begins with it, on top of the newest target. For a closed or cancelled
     one, and with --id, a new task is made that says so in `forked_from`.
     """
-    app = find_app(ctx)
-    answer = _decide(ctx, "fork", app, task=task, turn=turn, id=name, spare=_spare(app, task))
-    _print_answer(answer, as_json)
+    spare = _spare(find_app(ctx), task)
+    decide_and_tell(ctx, "fork", as_json, task=task, turn=turn, id=name, spare=spare)
 
 
 def _spare(app: App, task: str) -> str:
@@ -218,58 +201,39 @@ def _spare(app: App, task: str) -> str:
     from holdfast.views.rows import read_overview
 
     overview = read_overview(app)
-    taken = {*overview.rows, *(name for problem in overview.problems for name in problem.tasks)}
     base = task if task in overview.rows else task.rpartition(".")[0] or task
     number = 1
-    while (name := f"{base}-fork" if number == 1 else f"{base}-fork-{number}") in taken:
+    while (name := f"{base}-fork" if number == 1 else f"{base}-fork-{number}") in overview.taken:
         number += 1
     return name
 
 
-def _decide(ctx: click.Context, kind: str, app: App | None = None, /, **params: Any) -> Answer:
+def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> Answer:
     from holdfast.wiring import decide
 
-    return decide(app or find_app(ctx), kind, params, lambda line: click.echo(plain(line), err=True))
-
-
-def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> None:
-    _print_answer(_decide(ctx, kind, **params), as_json)
-
-
-def _print_answer(answer: Answer, as_json: bool) -> None:
+    answer = decide(find_app(ctx), kind, params, lambda line: click.echo(plain(line), err=True))
     if as_json:
         print_json([{"id": task.id, "state": task.state, "note": task.note, **answer.facts} for task in answer.tasks])
-        return
-    for task in answer.tasks:
+    for task in () if as_json else answer.tasks:
         click.echo(plain(f"{task.id}: {task.state}" + (f" ({task.note})" if task.note else "")))
+    return answer
 
 
-def _accept_journal(app: App, as_json: bool) -> None:
-    moved: list[str] = []
-    from holdfast.wiring import accept_journal
+def _accept_loss(app: App, is_of_journal: bool, as_json: bool) -> None:
+    """A person says that a newer journal is lost, or that records of the audit log are."""
+    from holdfast.wiring import accept_audit_loss, accept_journal
 
-    found = accept_journal(app, moved.append)
-    if as_json:
-        print_json({"witnesses": found, "told": moved})
-        return
-    for line in [*found, *moved]:
-        click.echo(plain(line))
-    told = (
-        "nothing knew more than the journal" if not found else "the journal is taken as it is; `holdfast run` goes on"
-    )
-    click.echo(told)
-
-
-def _accept_audit_loss(app: App, as_json: bool) -> None:
     said: list[str] = []
-    from holdfast.wiring import accept_audit_loss
-
-    accept_audit_loss(app, said.append)
+    facts: dict[str, list[str]] = {"told": said}
+    if is_of_journal:
+        facts = {"witnesses": (found := accept_journal(app, said.append)), **facts}
+        taken = "the journal is taken as it is; `holdfast run` goes on"
+        end = taken if found else "nothing knew more than the journal"
+    else:
+        accept_audit_loss(app, said.append)
+        end = "the journal says that records of the audit log are lost; the log goes on from here"
     if as_json:
-        print_json({"told": said})
+        print_json(facts)
         return
-    for line in [*said, "the journal says that records of the audit log are lost; the log goes on from here"]:
+    for line in [*facts.get("witnesses", []), *said, end]:
         click.echo(plain(line))
-
-
-_OF_ROOT = {"journal-restored": _accept_journal, "audit-lost": _accept_audit_loss}

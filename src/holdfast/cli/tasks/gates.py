@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plain, plain_lines
-from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId
+from holdfast.errors import BlobCorrupt, BlobMissing, NeverJudged, NotABlobId, TaskUnknown
 from holdfast.landing import gate_results
 from holdfast.landing.gates import GateRun
 from holdfast.landing.verify import GateVerdict, shown_command
@@ -26,8 +26,7 @@ _WORDS = {"passed": "passed", "failed": "FAILED", "timed_out": "TIMED OUT", "not
 @click.command(epilog="Examples:  holdfast gates fix-login  ·  holdfast gates fix-login.1 --full | less")
 @click.argument("task", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 @click.option("--full", is_flag=True, help="All that each gate printed, in place of its last lines.")
-@as_json
-@click.pass_context
+@prints_json
 def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
     """Show every gate of a verification: its result, how long it took, and what it printed.
 
@@ -61,12 +60,12 @@ def _judged(view: View, name: str) -> tuple[Task | None, str, GateVerdict | None
 
 
 def _never(ctx: click.Context, task: str, known: Task | None) -> Exception:
-    from holdfast.views.rows import read_overview, unknown
+    from holdfast.views.rows import read_overview
 
     rows = read_overview(find_app(ctx)).rows
     state = known.state if known is not None else rows[task].state if task in rows else None
     name = known.id if known is not None else task
-    return NeverJudged(task=task, name=name, state=state) if state is not None else unknown(task, rows)
+    return NeverJudged(task=task, name=name, state=state) if state is not None else TaskUnknown.among(task, rows)
 
 
 def _print_verdict(attempt: str, verdict: GateVerdict, blobs: Blobs, full: bool) -> None:

@@ -8,24 +8,22 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli.options import as_json, find_app, print_json
+from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped, print_table
 from holdfast.cli.tasks.add_checks import GATE_WAYS
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plain
 from holdfast.views.rows import Row, print_problems, read_overview
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
 # What a narrow terminal does without, in this order.
 _DROPPED = ("AGENT", "PRIO", "TRIES")
-_ENDED = (TaskState.CLOSED, TaskState.CANCELLED)
 # A person decides what becomes of it.
 _DECIDED = (TaskState.FAILED, TaskState.PENDING_APPROVAL)
 
 
 @click.command(epilog="Example:  cd my-repository && holdfast init")
-@as_json
-@click.pass_context
+@prints_json
 def init(ctx: click.Context, as_json: bool) -> None:
     """Make the data root of this repository.
 
@@ -67,8 +65,7 @@ def _states(ctx: click.Context, param: click.Parameter, given: Sequence[str]) ->
 @click.option("--label", "labels", multiple=True, help="Only tasks with this label; may be given several times.")
 @click.option("--ready", is_flag=True, help="Only what can be worked on now, in the order in which it is taken.")
 @click.option("--all", "every", is_flag=True, help="Also those that are closed or cancelled.")
-@as_json
-@click.pass_context
+@prints_json
 def list_tasks(
     ctx: click.Context, states: Sequence[TaskState], labels: Sequence[str], ready: bool, every: bool, as_json: bool
 ) -> None:
@@ -91,10 +88,10 @@ def list_tasks(
     if as_json:
         print_json({"tasks": rows, "problems": overview.problems})
     else:
-        shown = rows if every or states else [row for row in rows if row.state not in _ENDED or row.lost]
+        shown = rows if every or states else [row for row in rows if row.state not in OVER or row.lost]
         _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
         if len(shown) < len(rows):
-            hidden = Counter(f"{row.state}" for row in rows if row.state in _ENDED and not row.lost)
+            hidden = Counter(f"{row.state}" for row in rows if row.state in OVER and not row.lost)
             words = ", ".join(f"{count} {state}" for state, count in hidden.items())
             click.echo(f"{words}: `holdfast list --all` shows {'it' if hidden.total() == 1 else 'them'}.")
     print_problems(overview.view.layout, overview.problems)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task, seems_lost
 from holdfast.domain.wording import plain_lines
-from holdfast.views.rows import read_overview, unknown
+from holdfast.errors import TaskUnknown
+from holdfast.views.rows import read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 @click.command(epilog="Examples:  holdfast prompt fix-login  ·  holdfast prompt --template")
 @click.argument("task", required=False, shell_complete=complete_task)
 @click.option("--template", "show_template", is_flag=True, help="Print the template that is in use.")
-@as_json
-@click.pass_context
+@prints_json
 def prompt(ctx: click.Context, task: str | None, show_template: bool, as_json: bool) -> None:
     """Show the exact prompt that a task's agent would get at its next start.
 
@@ -56,7 +56,7 @@ def _prompt(app: App, name: str) -> str:
     overview = read_overview(app)
     file = overview.files.get(name)
     if file is None:
-        raise unknown(name, overview.rows)
+        raise TaskUnknown.among(name, overview.rows)
     before = _at_rest(overview.view.state.tasks.get(name) or Task(name, TaskState.OPEN, "", 0.0, 0.0))
     choice = choose(file.definition, app.config, before)
     agent = agents(app.config).get(choice.agent)

@@ -8,29 +8,29 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import Choice, choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import moment, money, plain, plain_lines, plural
+from holdfast.errors import TaskUnknown
 from holdfast.storage.records.at_work import clock
-from holdfast.views.rows import Overview, Row, read_overview, unknown
+from holdfast.views.rows import Overview, Row, read_overview
 
 _LABEL = 10
 
 
 @click.command(epilog="Examples:  holdfast show fix-login  ·  holdfast show fix-login --json | jq .state")
 @click.argument("task", shell_complete=complete_task)
-@as_json
-@click.pass_context
+@prints_json
 def show(ctx: click.Context, task: str, as_json: bool) -> None:
     """Show one task: its state and why, what to type next, what it cost, and its definition."""
     app = find_app(ctx)
     overview = read_overview(app)
     if task not in overview.rows and not any(task in each.tasks for each in overview.problems):
-        raise unknown(task, overview.rows)
+        raise TaskUnknown.among(task, overview.rows)
     facts = _facts(overview, task)
     if facts.get("state") is TaskState.OPEN and facts["definition"]:
         facts["next"] = choose(facts["definition"], app.config, overview.view.state.tasks.get(task))

@@ -9,13 +9,12 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.options import as_json, complete_task, find_app, print_json
+from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import print_table
 from holdfast.cli.screen.terminal import printing
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plain, plural
-from holdfast.errors import DecisionRefused
-from holdfast.views.rows import unknown
+from holdfast.errors import DecisionRefused, TaskUnknown
 
 _NAME = click.argument("name", metavar="TASK|ATTEMPT", shell_complete=complete_task)
 _COLUMNS = ("TURN", "TOOL", "FILES", "COST", "TOKENS", "SECONDS", "SNAPSHOT")
@@ -30,8 +29,7 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 @click.command(epilog="Examples:  holdfast turns fix-login  ·  holdfast turns fix-login.1 --json")
 @_NAME
-@as_json
-@click.pass_context
+@prints_json
 def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the turns of an attempt: what each did, and cost.
 
@@ -42,8 +40,8 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     from holdfast.views.costs import cost_of_turns, spent_by
 
     attempt = _attempt(ctx, name)
-    lines = all_turns(attempt.app.layout.attempt_files(attempt.id))
-    costs = cost_of_turns(attempt.app.layout.attempt_files(attempt.id))
+    files = attempt.app.layout.attempt_files(attempt.id)
+    lines, costs = all_turns(files), cost_of_turns(files)
     cost = [costs.get((line.start, line.turn), "") for line in lines]
     if as_json:
         facts = [{**msgspec.structs.asdict(line), "cost": word} for line, word in zip(lines, cost, strict=True)]
@@ -64,7 +62,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
     if rows:
         # People and agents named the files: no control character reaches the terminal.
         print_table(_COLUMNS, [[plain(cell) for cell in row] for row in rows])
-        usd, tokens = spent_by(attempt.app.layout.attempt_files(attempt.id))
+        usd, tokens = spent_by(files)
         if tokens > sum(line.tokens for line in lines):
             # A call of a tool ends a turn: what the agent says after the last one belongs to none.
             click.echo(f"In all {money(usd)} and {plural(tokens, 'token')}, with what came after the last turn.")
@@ -80,8 +78,7 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--turn", type=click.IntRange(min=1), metavar="N", help="Only what this turn changed.")
 @click.option("--to", "to_turn", type=click.IntRange(min=1), metavar="M", help="From the end of turn N to that of M.")
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
-@as_json
-@click.pass_context
+@prints_json
 def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, stat: bool, as_json: bool) -> None:
     """Show what an attempt changed in all, what a turn changed, or what changed between two.
 
@@ -125,8 +122,7 @@ def snapshots() -> None:
 
 @snapshots.command("list", epilog="Example:  holdfast snapshots list fix-login")
 @_NAME
-@as_json
-@click.pass_context
+@prints_json
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
     from holdfast.engine.earlier_starts import snapshots_of
@@ -148,8 +144,7 @@ def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
 @_NAME
 @click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="Which turn.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@as_json
-@click.pass_context
+@prints_json
 def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool) -> None:
     """Write the tree as a turn left it into a folder.
 
@@ -179,7 +174,7 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
     state = app.look().state
     found = attempt_named(state, name)
     if found is None:
-        raise unknown(name, state.tasks)
+        raise TaskUnknown.among(name, state.tasks)
     task, attempt = found
     if not attempt:
         hint = "`holdfast run` begins with it."

@@ -37,15 +37,11 @@ class Denials:
             self._write("access_denied", {"code": code, "asked": asked[:200], "by": by})
 
     def _end_span(self) -> None:
-        """Tells how many were left out; then counting begins anew."""
         self._ends = None
-        self._write_counts(self._write)
+        self.end(self._write)
 
     def end(self, write: Write) -> None:
-        """Tells what is left, when the server's thread has ended."""
-        self._write_counts(write)
-
-    def _write_counts(self, write: Write) -> None:
+        """Tells how many were left out, by `write`, which need not be our own; then counting begins anew."""
         seen, self._seen = self._seen, {}
         for by, count in seen.items():
             if count > _most(by):

@@ -32,14 +32,10 @@ class Guard:
 
     def check_name(self, request: Request) -> None:
         """Checks the host only: a link from anywhere may lead to a page."""
-        if host_of(request.headers.get("host", "")) not in self._names:
+        host = request.headers.get("host", "").lower()
+        # `[::1]:80` is `::1`, `localhost:80` is `localhost`.
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if name not in self._names:
             detail = "This server does not answer to the name in the Host header. Ask by 127.0.0.1, localhost or the "
             detail += "address that it listens on; other names belong into the setting `server.names`."
             raise Problem(421, "host_unknown", detail)
-
-
-def host_of(host: str) -> str:
-    """`[::1]:80` → `::1`, `localhost:80` → `localhost`."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()

@@ -51,8 +51,7 @@ def fenced_in(
 
 def _shares(decision: DecisionContext, task: Task, own: Definition, count: int) -> dict[str, float | int]:
     """The budget of each: an equal part of what is left of the task's, and of what earlier subtasks were not given."""
-    assert decision.context is not None
-    board = decision.context.board
+    board = decision.board
     with board.lock:
         names = board.graph.subtasks(task.id)
     earlier = [made for name in names if (made := board.definition(name)) is not None]
@@ -69,8 +68,7 @@ def _shares(decision: DecisionContext, task: Task, own: Definition, count: int) 
 
 
 def _expect_room(decision: DecisionContext, task: Task, count: int) -> None:
-    assert decision.context is not None
-    board = decision.context.board
+    board = decision.board
     depth, top = 1, task.id
     seen = {top}
     while (made := board.definition(top)) is not None and made.parent and made.parent not in seen:

@@ -11,6 +11,7 @@ from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.stops import flag
 from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
+from holdfast.engine.earlier_starts import attempt_named
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NewestQuery, NoBody, Operation, row_from
@@ -151,7 +152,7 @@ def beat(decision: DecisionContext, ask: Ask) -> Claimed:
 def stop(decision: DecisionContext, ask: Ask) -> Changed:
     """Its runner ends it in order. The task is open then, and waits for a person who says that it shall go on."""
     task = _task_of(decision, ask.attempt)
-    if task.claim.remote or decision.context is None:
+    if task.claim.remote:
         raise refused(task, "stopped", "it can be cancelled.", "its worker is none of ours")
     if not decision.has_done("task_flagged", 0):
         decision.append([flag(decision, task)])
@@ -169,8 +170,6 @@ def _task_of(decision: DecisionContext, attempt: str) -> Task:
 
 def known_attempt(api: Api, name: str) -> str:
     """The id of an attempt that there is, or was."""
-    from holdfast.engine.earlier_starts import attempt_named
-
     found = attempt_named(api.context.ledger.state, name)
     if found is None or found[1] != name or not name:
         raise Problem(404, "attempt_unknown", f"There is no attempt {name!r}. A task's are at /tasks/…/attempts.")

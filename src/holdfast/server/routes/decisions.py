@@ -11,13 +11,15 @@ from msgspec import Meta
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import FoundFile
 from holdfast.backlog.sync import EDITABLE
+from holdfast.backlog.yaml_blocks import without_blocks
+from holdfast.backlog.yaml_edit import edited
 from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.mailbox import DECISIONS, decide
 from holdfast.decisions.tasks import end_attempt
-from holdfast.domain.definition import Definition
+from holdfast.domain.definition import Definition, parse, problems_of
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task import OVER, TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
 from holdfast.domain.task_record import Task
 from holdfast.engine.earlier_starts import attempt_named
@@ -167,7 +169,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def edit(decision: DecisionContext, ask: Ask) -> TaskView:
     task, body = decision.task(ask.task), ask.body
-    if task.state in (TaskState.CLOSED, TaskState.CANCELLED):
+    if task.state in OVER:
         raise TaskIsFinal(task=task.id, state=task.state)
     if not body.changes:
         raise InputError(detail='say what to change, as in {"changes": {"priority": 1}}')
@@ -183,10 +185,6 @@ def _definition(decision: DecisionContext, task: Task) -> Definition:
 
 
 def _edit(decision: DecisionContext, task: Task, values: dict[str, Any], match: str) -> None:
-    from holdfast.backlog.yaml_blocks import without_blocks
-    from holdfast.backlog.yaml_edit import edited
-    from holdfast.domain.definition import parse, problems_of
-
     if written := sorted({"claim", "result", "error"} & values.keys()):
         raise InputError(detail=f"Holdfast itself writes {', '.join(written)}; leave that out")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 from starlette.responses import Response
@@ -31,17 +31,23 @@ def follow(api: Api, ask: Ask) -> Response:
             return False
         return (not query.task or task == query.task) and (not query.kind or kind in query.kind)
 
+    is_filtered = own or query.task or query.kind
+    return stream(api, ask, api.feed.follow(after, fits if is_filtered else everything))
+
+
+def stream(api: Api, ask: Ask, frames: AsyncIterator[bytes], *, is_to_the_end: bool = False) -> EventStream:
+    """Counts the stream, and ends it when the token is worth nothing any more, unless an agent has to see the end."""
     api.room.expect(ask.client)
     is_good = api.tokens.standing(ask.principal)
 
-    async def frames() -> AsyncGenerator[bytes, None]:
+    async def sent() -> AsyncGenerator[bytes, None]:
         with api.room.held(ask.client):
-            async for each in api.feed.follow(after, fits if own or query.task or query.kind else everything):
-                if not is_good():
+            async for each in frames:
+                if not is_good() and not is_to_the_end:
                     return
                 yield each
 
-    return EventStream(frames())
+    return EventStream(sent())
 
 
 OPERATIONS = [

@@ -13,7 +13,7 @@ from holdfast.orchestrator.wakeup import HEARTBEAT
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation, row_from
 from holdfast.server.routes.agents import AgentRow, age_of, rows_at_work
-from holdfast.views.history import Mark
+from holdfast.views.history import MarkRow
 
 STALLS_MAX = 100
 HOLDS_MAX = 500
@@ -36,16 +36,6 @@ class LoopHealth(msgspec.Struct, frozen=True):
 
     heartbeat_age_s: float
     last_tick_s: float
-
-
-class MarkRow(msgspec.Struct, frozen=True):
-    """`plain` is what one would tell of it; `words` is all of it."""
-
-    at: float
-    kind: str
-    task: str
-    words: str
-    plain: str
 
 
 class HoldRow(msgspec.Struct, frozen=True):
@@ -92,15 +82,14 @@ class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def observe(api: Api, ask: Ask) -> Observed:
     with api.chronicle as told:
         newest = heapq.merge(reversed(told.lost), reversed(told.stumbles), key=lambda each: each.at, reverse=True)
-        found = itertools.islice(filter(_is_stall, newest), STALLS_MAX)
-        stalls = [row_from(MarkRow, each) for each in found]
+        stalls = list(itertools.islice(filter(_is_stall, newest), STALLS_MAX))
     holds = [HoldRow(name, each.reason, each.until) for name, each in list(api.loop.holds.items())[:HOLDS_MAX]]
     now = api.context.clock()
     tick = LoopHealth(age_of(api.layout.signals / HEARTBEAT, now), max(0.0, now - (api.loop.ticked_at or now)))
     return Observed([_health(api, each) for each in rows_at_work(api)], tick, stalls, holds)
 
 
-def _is_stall(mark: Mark) -> bool:
+def _is_stall(mark: MarkRow) -> bool:
     is_ended = '"kind":"stalled"' in mark.words or '"kind":"timeout"' in mark.words
     return mark.kind == "task_orphaned" or (mark.kind == "task_failed" and is_ended)
 
@@ -126,7 +115,7 @@ def timeline(api: Api, ask: Ask) -> Timeline:
         runs = [row_from(RunRow, each, ended=each.last, how=each.end) for each in list(told.runs)[-limit:]]
         if runs and runs[-1].run == api.context.ledger.run:
             runs[-1] = msgspec.structs.replace(runs[-1], ended=None, how="running")
-        return Timeline(runs, [row_from(MarkRow, each) for each in told.marks(limit)])
+        return Timeline(runs, told.marks(limit))
 
 
 OPERATIONS = [

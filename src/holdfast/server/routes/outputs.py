@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from holdfast.server.event_feed import EventStream
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.agents import known_attempt
+from holdfast.server.routes.events import stream
 from holdfast.storage.records import transcript
 from holdfast.storage.records.transcript import TranscriptPlace
 
@@ -145,11 +146,8 @@ def _new_events(files: Attempt, place: TranscriptPlace) -> Next:
     def frame(is_last: bool) -> bytes:
         nonlocal place
         found, place = transcript.after(files, place)
-        return (
-            b"id: %b\nevent: events\ndata: %b\n\n" % (str(place).encode(), msgspec.json.encode(_rows(found)))
-            if (found)
-            else b""
-        )
+        data = msgspec.json.encode(_rows(found))
+        return b"id: %b\nevent: events\ndata: %b\n\n" % (str(place).encode(), data) if found else b""
 
     return frame
 
@@ -214,17 +212,8 @@ def _is_over(api: Api, attempt: str) -> bool:
 
 
 def _stream(api: Api, ask: Ask, next_frame: Next) -> EventStream:
-    api.room.expect(ask.client)
-    is_good = api.tokens.standing(ask.principal)
-
-    async def frames() -> AsyncGenerator[bytes, None]:
-        with api.room.held(ask.client):
-            async for each in _follow(api, next_frame, functools.partial(_is_over, api, ask.attempt)):
-                if not is_good() and ask.principal.role != "agent":
-                    return
-                yield each
-
-    return EventStream(frames())
+    frames = _follow(api, next_frame, functools.partial(_is_over, api, ask.attempt))
+    return stream(api, ask, frames, is_to_the_end=ask.principal.role == "agent")
 
 
 async def _follow(api: Api, next_frame: Next, is_over: Callable[[], bool]) -> AsyncIterator[bytes]:

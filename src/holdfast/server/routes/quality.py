@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import statistics
@@ -76,16 +77,12 @@ def quality(api: Api, ask: Ask) -> Quality:
 
 
 def _row(blobs: Blobs, each: Judged, with_lines: bool) -> VerdictRow:
-    results: list[GateResult] = []
-    files: list[str] = []
-    try:
-        if each.verdict:
-            found, named = _results(blobs, each.verdict, with_lines)
-            results, files = list(found), list(named)
-    except (HoldfastError, msgspec.MsgspecError):
-        # One whose blob cannot be read is shown without its gates.
-        pass
-    return row_from(VerdictRow, each, gates=results, files=files)
+    results: tuple[GateResult, ...] = ()
+    files: tuple[str, ...] = ()
+    # One whose blob cannot be read is shown without its gates.
+    with contextlib.suppress(HoldfastError, msgspec.MsgspecError):
+        results, files = _results(blobs, each.verdict, with_lines) if each.verdict else ((), ())
+    return row_from(VerdictRow, each, gates=list(results), files=list(files))
 
 
 @functools.lru_cache(maxsize=2000)

@@ -37,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import FOLDERS, Layout, unslug
 from holdfast.storage.files import disk
+from holdfast.storage.journal.reader import plain_files
 
 FORMAT = 2
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -206,7 +207,7 @@ def read_format(layout: Layout) -> Format:
 
 def has_journal(layout: Layout) -> bool:
     """True where anything was ever decided."""
-    return any(layout.wal.glob("*.wal.jsonl")) or any(layout.wal_archive.glob("*.wal.jsonl*"))
+    return bool(plain_files(layout.wal)) or any(layout.wal_archive.glob("*.wal.jsonl*"))
 
 
 def _content(made: Format) -> bytes:

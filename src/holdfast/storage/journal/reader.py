@@ -40,6 +40,11 @@ class TornEnd(msgspec.Struct, frozen=True):
     length: int
 
 
+def plain_files(wal: Path) -> list[Path]:
+    """The run files that are not archived, by name, for callers that look at the files and read no entry."""
+    return sorted(wal.glob(f"*{SUFFIX}"))
+
+
 class RunFile(msgspec.Struct, frozen=True):
     run: str
     path: Path
