@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from kit.runner import kill
 
 
 def name_run(epoch: int) -> str:
@@ -76,11 +75,6 @@ def tell(child: subprocess.Popen[str]) -> None:
     assert child.stdin is not None
     child.stdin.write("go\n")
     child.stdin.flush()
-
-
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def is_alive(child: subprocess.Popen[str]) -> bool:

@@ -22,7 +22,7 @@ from holdfast.wiring import run_context
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, make_repo, settings, sound, state
-from kit.tasks import agent_is_alive, journal, turns_journalled
+from kit.tasks import agent_is_alive, turns_journalled
 from kit.waiting import shell_wait, wait_for
 
 
@@ -118,24 +118,6 @@ def test_a_conflict_goes_back_to_the_agent(repo: Path) -> None:
     assert process.returncode == 0, out
     assert "conflict" in out and file(repo, "same.txt") == "both" and landed(repo) == ["slow"]
     sound(repo)
-
-
-@pytest.mark.heavy
-def test_a_landing_waits_for_the_users_own_changes(repo: Path) -> None:
-    add(repo, "t", "write README.md new")
-    (repo / "README.md").write_text("my own words\n")
-    process = begin(repo)
-    try:
-        wait_for(lambda: "t" in state(repo).tasks and state(repo).tasks["t"].landing.verified != "", "the verdict")
-        assert process.stdout is not None
-        line = next(line for line in process.stdout if "waits" in line)
-        assert "README.md" in line and landed(repo) == [] and (repo / "README.md").read_text() == "my own words\n"
-        git(repo, "checkout", "README.md")
-        assert process.wait(120) == 0
-    finally:
-        process.kill()
-        process.wait()
-    assert landed(repo) == ["t"] and (repo / "README.md").read_text().strip() == "new"
 
 
 # -- kill anything ----------------------------------------------------------------------------------------------------
@@ -327,23 +309,6 @@ def test_a_sandbox_that_is_not_there_is_reported_and_nothing_starts(repo: Path) 
 # -- what must not pass as done ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.heavy
-def test_conflict_markers_do_not_land(repo: Path) -> None:
-    """A command cannot resolve a conflict: what it leaves on top of the markers is not taken for its work."""
-    go = gate(repo, "go")
-    (layout(repo).backlog_open / "a.yaml").write_text(
-        f"title: a\nmax_attempts: 2\ncommand: {shell_wait(go)}; echo mine >> README.md\n"
-    )
-    process = begin(repo)
-    agent_pid(repo, "a.1")
-    (repo / "README.md").write_text("A small project.\ntheirs\n")
-    git(repo, "commit", "-qam", "meanwhile")
-    go.touch()
-    out = process.communicate()[0]
-    assert process.returncode == 20 and "it leaves conflict markers in README.md" in out, out
-    assert "<<<<<<<" not in file(repo, "README.md") and landed(repo) == []
-
-
 def test_work_lands_where_the_run_began_whatever_is_checked_out_meanwhile(repo: Path) -> None:
     go = gate(repo, "go")
     add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}")
@@ -365,7 +330,7 @@ def test_an_attempt_that_cannot_be_continued_is_given_up(repo: Path) -> None:
     assert "The author of what lands in" in task.outcome["detail"] and task.attempt.turn == 3
 
 
-def test_a_landing_undone_by_accident_is_made_again(repo: Path) -> None:
+def test_an_attempt_resumed_after_an_undo_lands_all_its_turns_once(repo: Path) -> None:
     add(repo, "t", "write a.txt 1\nwrite b.txt 2\nonce ../marker: fail\nwrite c.txt 3", max_attempts=1)
     holdfast(repo, "run", code=20)
     holdfast(repo, "undo", "t", "--turn", "1")
@@ -407,17 +372,6 @@ def test_a_stop_that_comes_while_it_looks_for_one_is_not_lost(tmp_path: Path) ->
 
 
 # -- an orphan that may not be continued any more ---------------------------------------------------------------------
-
-
-def test_the_last_turn_of_an_orphan_is_salvaged_where_a_gate_judges_it(repo: Path) -> None:
-    settings(repo, max_resumes=0)
-    add(repo, "t", "write t.txt right\ncrash KILL", verify=["grep -q right t.txt"], max_attempts=1)
-    said = holdfast(repo, "run")
-    assert "turn 1 of t.1, which was orphaned too often to be continued, is judged as it is" in said
-    assert landed(repo) == ["t"] and file(repo, "t.txt") == "right"
-    (move,) = journal(repo, "task_done")
-    assert (move.inputs["event"], move.inputs["reason"]) == ("partial_work_merged", "salvaged")
-    sound(repo)
 
 
 def test_a_salvaged_candidate_that_a_gate_refuses_is_what_the_next_attempt_begins_with(repo: Path) -> None:

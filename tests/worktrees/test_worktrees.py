@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import WORKTREE_POINTS, Worktrees
 from kit.git import git, repository, with_files
 from kit.snapshots import tree_of, user_state
+from kit.waiting import shell_wait, wait_for
 
 PROGRAM = """
 import sys
@@ -177,17 +177,14 @@ def test_killed_at_every_point_it_goes_on(repo: Path, tmp_path: Path, point: str
 
 
 def test_a_git_that_outlived_its_orchestrator_is_awaited(repo: Path, tmp_path: Path) -> None:
-    slow = f"echo > {tmp_path}/begun; while ! test -e {tmp_path}/go; do sleep 0.01; done; cat"
+    slow = f"echo > {tmp_path}/begun; {shell_wait(tmp_path / 'go')}; cat"
     git(repo, "config", "filter.slow.smudge", slow)
     (repo / ".gitattributes").write_text("a filter=slow\n")
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", "slow to check out")
     program = [sys.executable, "-c", PROGRAM, str(repo), head(repo), head(repo)]
     with subprocess.Popen(program, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "begun").exists():
-            assert time.monotonic() < deadline, "the checkout never began"
-            time.sleep(0.01)
+        wait_for((tmp_path / "begun").exists, "the checkout")
         process.kill()
     with (repo / ".sdd" / "worktrees" / ".lock").open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
