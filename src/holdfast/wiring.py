@@ -66,6 +66,7 @@ from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import pins
 from holdfast.worktrees.factory import worktrees_of
+from holdfast.worktrees.migration import migrate, migrate_older
 
 RUNNER = (sys.executable, "-m", "holdfast.agents.runner.runner")
 # How long a decision waits for another short run to end, and how often it looks.
@@ -165,8 +166,9 @@ def build_effects(
 
 
 def bring_up_to_date(context: RunContext) -> None:
-    """Pins what live attempts need, and finds landings that a person's git has rewritten."""
+    """Gives what an older version left its form of today, and finds landings that a person's git has rewritten."""
     repo, layout, tasks = context.repo, context.layout, context.ledger.state.tasks
+    migrate(repo, layout, context.ledger, functools.partial(context.note, ""))
     pins.tidy(repo, layout, tasks)
     context.lost = settle_rewritten(repo, context.ledger, layout, context.note)
     for sentence in context.lost.values():
@@ -270,6 +272,7 @@ def owned(
                 ending.enter_context(ledger.end_journalled())
                 ledger.on_unsaved = lambda error: say(f"{error} Nothing is lost: the next start reads more.")
                 note_root_commit(layout, app.repo)
+                migrate_older(app.repo, layout, ledger, say)
                 hide_from_git(layout.root, app.repo)
                 keep_config(layout)
                 yield layout, ledger, auditor

@@ -37,6 +37,7 @@ from holdfast.ports import BacklogFolder, BacklogScan, TaskFile
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
 from holdfast.storage.audit.key import AuditKey
+from holdfast.storage.journal.data_root import FORMAT, read_format
 from holdfast.storage.journal.lock import Holder, live_owner, read_holder
 from holdfast.storage.journal.reader import plain_files
 from holdfast.storage.records.blobs import Blobs
@@ -97,8 +98,9 @@ def check(
 
 
 def _snapshots(reading: Reading, layout: Layout, repo: Path) -> Draft:
+    is_older = read_format(layout).format < FORMAT
     store, is_due = Store.of(layout.snapshots, repo), after_boot.is_due(layout)
-    return work.snapshots(reading.state, reading.recorded, store, is_due=is_due)
+    return work.snapshots(reading.state, reading.recorded, store, is_older=is_older, is_due=is_due)
 
 
 def _moment(layout: Layout) -> tuple[Holder | None, Holder | None, list[tuple[str, int]]]:

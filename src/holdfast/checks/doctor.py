@@ -212,7 +212,7 @@ def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:
     live = {task.attempt.tree or task.candidate: task for task in tasks if task.state not in OVER}
     live.pop("", None)
     store = Store.of(layout.snapshots, repo)
-    lost = store.incomplete(live.keys())
+    lost = store.incomplete(live.keys(), is_older=True)
     bases = objects.present(store.seen, {task.attempt.base for task in live.values() if task.attempt.base})
     whole = sorted(live.keys() - lost.keys())
     damaged = objects.unreadable(store.seen, whole, bases)

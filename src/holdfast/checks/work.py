@@ -123,9 +123,10 @@ def _verdict(draft: Draft, files: Attempt, known: Attempted, *, is_last: bool) -
 # -- snapshots and landings, in git -----------------------------------------------------------------------------------
 
 
-def snapshots(state: State, recorded: Recorded, store: Store, *, is_due: bool = False) -> Draft:
+def snapshots(state: State, recorded: Recorded, store: Store, *, is_older: bool = False, is_due: bool = False) -> Draft:
     """Each turn's tree must be whole. Those of tasks that have ended may be gone, which is only noted.
 
+    `is_older`: the root is of the format that kept them in the user's repository, and the next run moves them.
     `is_due`: the next run reads the objects first, because the machine was restarted.
     """
     refs = store.refs(f"{ROOT}/")
@@ -141,7 +142,9 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_due: bool = 
             live += [(reference(name, f"turn-{turn}"), commit) for turn, commit in known.trailed()]
     draft.counted["snapshots"] = len(live)
     results = _results(state)
-    lost = store.incomplete({commit for _, commit in live} | results.keys())
+    lost = store.incomplete({commit for _, commit in live} | results.keys(), is_older=is_older)
+    if is_older and live:
+        draft.pending.append(f"the snapshots move from the repository to {store.path}; {RUN}")
     for commit in results.keys() & lost.keys() - {commit for _, commit in live}:
         back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
         problem = f"{results[commit]}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
@@ -151,7 +154,7 @@ def snapshots(state: State, recorded: Recorded, store: Store, *, is_due: bool = 
             back = f"copy {store.path} back from a backup, or go on without it: {RUN}"
             problem = f"the snapshot {ref}, commit {commit}, which the journal has, is lost ({lost[commit]}); {back}"
             draft.findings.append(problem)
-        elif refs.get(ref) != commit:
+        elif refs.get(ref) != commit and not is_older:
             found = f"is at {refs[ref]}" if ref in refs else "is missing"
             back = f"`git --git-dir {store.path} update-ref {ref} {commit}` puts it back"
             draft.findings.append(f"{ref} {found}, and the journal has the snapshot {commit}; {back}")

@@ -142,8 +142,8 @@ def run(gate: Gate, place: GatePlace, blobs: Blobs, passed_on: tuple[str, ...] =
 
 
 def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(
-        _joining(argv, place, env),
+    return subprocess.Popen(
+        _wrapped(argv, place, env),
         cwd=place.folder,
         env=env,
         stdin=subprocess.DEVNULL,
@@ -153,16 +153,17 @@ def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> sub
         pass_fds=(place.lock,),
         process_group=0,
     )
-    # Agents and gates may use every core; the journal's sync must not wait for them.
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PGRP, child.pid, os.nice(0) + place.resources.nice)
-    return child
 
 
-def _joining(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> Sequence[str]:
-    """The command line that has the gate join its control group first; unchanged where it cannot be run anyway."""
+def _wrapped(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> Sequence[str]:
+    """The command line that first makes the gate nice, and part of its control group: gates may use every core, and the
+    journal's sync must not wait for them. Unchanged where the command cannot be run anyway."""
     program = str(place.folder / argv[0]) if "/" in argv[0] else argv[0]
-    if place.cgroup is None or shutil.which(program, path=env.get("PATH")) is None:
+    if shutil.which(program, path=env.get("PATH")) is None:
+        return argv
+    if nice := shutil.which("nice", path=os.defpath):
+        argv = [nice, "-n", str(place.resources.nice), *argv]
+    if place.cgroup is None:
         return argv
     # The gate before this one was ended, and the control group with it.
     group = cgroups.make(place.files, place.attempt, cgroups.GATES, place.resources)

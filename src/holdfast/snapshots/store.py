@@ -177,16 +177,22 @@ class Store:
     def flaw_of(self, commit: str) -> str:
         """The reason why the tree of a commit cannot be read whole; empty where it can."""
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", f"{commit}^{{tree}}")
-        failure = (self.run if self.exists else self.repository.run)(*asked, codes=(0, 128)).failure
+        failure = self._asked_of()(*asked, codes=(0, 128)).failure
         return failure.stderr if failure is not None else ""
 
-    def incomplete(self, commits: Collection[str]) -> dict[str, str]:
-        """The commits whose tree cannot be read whole, and why. Asks for all at once, as most share most objects."""
-        if not self.exists:
+    def _asked_of(self) -> Callable[..., git.GitResult]:
+        return self.run if self.exists else self.repository.run
+
+    def incomplete(self, commits: Collection[str], *, is_older: bool = False) -> dict[str, str]:
+        """The commits whose tree cannot be read whole, and why. Asks for all at once, as most share most objects.
+
+        `is_older`: the root is of the format without a store, and the user's repository may have all objects.
+        """
+        if not self.exists and not is_older:
             return dict.fromkeys(commits, f"{self.path} is missing")
         text = "".join(f"{commit}^{{tree}}\n" for commit in commits).encode()
         asked = ("rev-list", "--objects", "--no-object-names", "--quiet", "--stdin")
-        if not commits or not self.run(*asked, stdin=text, codes=(0, 128)).failure:
+        if not commits or not self._asked_of()(*asked, stdin=text, codes=(0, 128)).failure:
             return {}
         return {commit: why for commit in commits if (why := self.flaw_of(commit))}
 

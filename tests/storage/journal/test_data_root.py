@@ -229,7 +229,6 @@ def test_a_folder_that_is_no_data_root_is_not_opened(tmp_path: Path) -> None:
         b'{"format":2,"repository":""}',
         b'{"format":2,"repository":"../r"}',
         b'{"format":0,"repository":"r"}',
-        b'{"format":1,"repository":"r"}',
         b'{"format":-3,"repository":"r"}',
         b'{"format":2,"repository":"\xff"}',
         b'{"format":2,"repository":"r","root_commit":"main"}',

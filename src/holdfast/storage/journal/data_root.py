@@ -39,6 +39,7 @@ from holdfast.layout import FOLDERS, Layout, unslug
 from holdfast.storage.files import disk
 from holdfast.storage.journal.reader import plain_files
 
+# 2: snapshots are in `snapshots.git`. Before, they were in the user's repository.
 FORMAT = 2
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _COMMIT = re.compile(r"|[0-9a-f]{40}|[0-9a-f]{64}")
@@ -148,6 +149,12 @@ def note_root_commit(layout: Layout, repo: Path) -> None:
         disk.replace(layout.format_file, _content(Format(known.format, known.repository, found)))
 
 
+def raise_format(layout: Layout) -> None:
+    """Says that all in the root is of this format by now. Only for the owner of the root."""
+    known = read_format(layout)
+    disk.replace(layout.format_file, _content(msgspec.structs.replace(known, format=FORMAT)))
+
+
 def moved_from(layout: Layout, repo: Path) -> Path | None:
     """The folder beside `layout` that holds the state of `repo` from before it was moved here, if there is one.
 
@@ -198,9 +205,7 @@ def read_format(layout: Layout) -> Format:
         raise FormatBroken(path=path, reason=error.strerror or str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatBroken(path=path, reason=f"it is damaged ({error})") from error
-    if version < FORMAT:
-        raise FormatBroken(path=path, reason=f"it has format {version}, which was never released")
-    if not _REPOSITORY.fullmatch(found.repository) or not _COMMIT.fullmatch(found.root_commit):
+    if version < 1 or not _REPOSITORY.fullmatch(found.repository) or not _COMMIT.fullmatch(found.root_commit):
         raise FormatBroken(path=path, reason=f"it is damaged ({found})")
     return found
 
