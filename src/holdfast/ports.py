@@ -13,7 +13,7 @@ from holdfast.domain.agent_events import AgentEvent
 from holdfast.domain.attempt_records import Can, Launch, Permission
 from holdfast.domain.claims import Claim
 from holdfast.domain.definition import Definition
-from holdfast.domain.entries import EffectIntended
+from holdfast.domain.effect_entries import EffectIntended
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
@@ -121,7 +121,7 @@ class Ledger(LedgerReader, Protocol):
         """Lets all appends inside share one sync, at its end."""
 
     def claim(
-        self, worker: str, task: str, *, lease_s: float | None = None, model: str = "", why: str = "", **facts: Any
+        self, worker: str, task: str, *, lease_s: float | None, model: str = "", why: str = "", **facts: Any
     ) -> Claim:
         """Hands out an open task, as a new attempt or continuing an orphaned one. Raises ClaimRefused.
 

@@ -29,14 +29,8 @@ from holdfast.config import mcp
 from holdfast.config.settings import Config
 from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer, DecisionContext
-from holdfast.domain.entries import (
-    AuditNoted,
-    EffectIntended,
-    LandIntended,
-    RefreshIntended,
-    SpawnIntended,
-    VerifyIntended,
-)
+from holdfast.domain.effect_entries import EffectIntended, LandIntended, RefreshIntended, SpawnIntended, VerifyIntended
+from holdfast.domain.entries import AuditNoted
 from holdfast.domain.state import State
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
@@ -186,7 +180,7 @@ def prepare(context: RunContext) -> None:
     context.ledger.renew_all(context.config.lease_s)
     if context.watch is not None:
         context.watch.await_open()
-    put_back_config(layout, context.note)
+        put_back_config(layout, context.note)
     take_up(context, settles=True)
     context.tell(context.intake)
     for each in context.closed:

@@ -18,7 +18,8 @@ from holdfast.agents.common.environment import passed_on
 from holdfast.agents.registry import agents
 from holdfast.agents.runner.conversation import TEXT_CHARS_MAX, Conversation
 from holdfast.agents.runner.limits import LINGER_S_MAX, LimitWatch
-from holdfast.config.settings import Config, DeclaredAgent
+from holdfast.config.sections import DeclaredAgent
+from holdfast.config.settings import Config
 from holdfast.domain.agent_events import (
     KINDS,
     AgentEvent,

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.agents.registry import CLIS, agents
 from holdfast.config.layers import load
-from holdfast.config.settings import Config, DeclaredAgent
+from holdfast.config.sections import DeclaredAgent
+from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import Modes
 from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigError

@@ -19,15 +19,8 @@ from hypothesis import strategies as st
 from holdfast import config, errors
 from holdfast.config.layers import combine, explain, load, value_of
 from holdfast.config.new_file import DEFAULT_SETTINGS, as_yaml
-from holdfast.config.settings import (
-    ENTRY_KEYS,
-    KEYS,
-    Budgets,
-    Config,
-    DeclaredAgent,
-    GateSettings,
-    SettingKey,
-)
+from holdfast.config.sections import Budgets, DeclaredAgent, GateSettings
+from holdfast.config.settings import ENTRY_KEYS, KEYS, Config, SettingKey
 from holdfast.config.sources import NOT_SETTINGS, Layer, command_line, environment
 from holdfast.layout import Layout, slug
 

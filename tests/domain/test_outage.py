@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.settings import Config, DeclaredAgent, RouteSettings, StepSettings
+from holdfast.config.sections import DeclaredAgent, RouteSettings, StepSettings
+from holdfast.config.settings import Config
 from holdfast.domain import outage
 from holdfast.domain.definition import Definition
 from holdfast.domain.fsm import Reason

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from holdfast.agents.common import prices
 from holdfast.agents.streams import stream_of
 from holdfast.config.layers import load
-from holdfast.config.settings import Config, ModelPrice, RouteSettings, StepSettings
+from holdfast.config.sections import ModelPrice, RouteSettings, StepSettings
+from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.routing import NOT_WEAK, Choice, after_this, choose, model_for

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies
 
 from holdfast import errors
-from holdfast.domain import entries
+from holdfast.domain import effect_entries, entries
 from holdfast.domain.state import _HANDLERS, State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import PreviousAttempt
@@ -201,14 +201,14 @@ def test_every_type_has_a_payload_a_version_and_a_move_for_each_state_but_the_fi
     assert set(entries.VERSIONS) == set(entries.PAYLOADS)
     reached = {transition.target for transition in TASK.transitions}
     assert set(entries.MOVE_TO) == reached
-    assert entries.effect_of("task_land_intent") == "land"
-    assert entries.effect_of("task_land_confirmed") == entries.effect_of("task_fly_intent") == ""
+    assert effect_entries.effect_of("task_land_intent") == "land"
+    assert effect_entries.effect_of("task_land_confirmed") == effect_entries.effect_of("task_fly_intent") == ""
 
 
 def test_every_type_is_folded_or_known_to_change_no_task() -> None:
     answers = {"run_ended", "request_answered", "wal_replay_completed", "task_move_refused", "landing_promoted"}
     # Of these only the outcome counts.
-    intents = {f"task_{effect}_intent" for effect in entries.EFFECTS} - {"task_spawn_intent", "task_land_intent"}
+    intents = {f"task_{effect}_intent" for effect in effect_entries.EFFECTS} - {"task_spawn_intent", "task_land_intent"}
     assert {name for name, kind in entries.PAYLOADS.items() if kind not in _HANDLERS} == answers | intents
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.config.settings import Budgets, Config
+from holdfast.config.sections import Budgets
+from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.state import DAY_S, State

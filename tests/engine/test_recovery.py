@@ -18,7 +18,7 @@ from holdfast import errors
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.sync import take_in
 from holdfast.config.settings import Config
-from holdfast.domain import entries
+from holdfast.domain import effect_entries
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.engine.recovery import recover
 from holdfast.engine.spawn import Spawn
@@ -90,10 +90,10 @@ class BrokenEffect:
         raise errors.GitFailed(command="rev-parse", path="/x", code=128, stderr="no repository")
 
 
-EFFECTS: dict[type[entries.EffectIntended], Effect] = {
-    entries.SpawnIntended: ProcessEffect(),
-    entries.LandIntended: RefEffect(),
-    entries.EffectIntended: FileEffect(),
+EFFECTS: dict[type[effect_entries.EffectIntended], Effect] = {
+    effect_entries.SpawnIntended: ProcessEffect(),
+    effect_entries.LandIntended: RefEffect(),
+    effect_entries.EffectIntended: FileEffect(),
 }
 
 
@@ -124,11 +124,11 @@ def target(tmp_path: Path) -> tuple[Path, str, str]:
 
 def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
     # Nothing publishes yet.
-    wanted = {intent for intent, name in entries.EFFECT_OF.items() if name != "publish"}
+    wanted = {intent for intent, name in effect_entries.EFFECT_OF.items() if name != "publish"}
     layout = create_root(tmp_path / "root")
     built = build_effects(tmp_path, layout, Config(), Blobs(layout.cas), Spawn(layout, ()))
     assert built.keys() == wanted
-    assert entries.EffectIntended not in wanted, "each has a type of its own, by which it is found"
+    assert effect_entries.EffectIntended not in wanted, "each has a type of its own, by which it is found"
 
 
 def test_recovery_confirms_fails_or_parks_by_what_reconcile_finds(
@@ -181,7 +181,7 @@ def test_an_effect_that_nobody_knows_or_that_cannot_be_asked_is_parked(tmp_path:
     intend(ledger, "land")
     ledger._lock.release()
     with open_ledger(tmp_path) as again:
-        counts, told = recover(again, {entries.LandIntended: BrokenEffect()}, time.time(), 3600)
+        counts, told = recover(again, {effect_entries.LandIntended: BrokenEffect()}, time.time(), 3600)
     assert counts.parked == 2
     assert "nothing here knows" in told[0].reason and "looking for it failed" in told[1].reason
 

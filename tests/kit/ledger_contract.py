@@ -171,7 +171,7 @@ class LedgerContract:
 
     def test_a_claim_without_a_lease_never_runs_out(self, ledger: Ledger, clock: Clock) -> None:
         ledger.append(ledger.epoch, [added("a")])
-        own = ledger.claim("w", "a")
+        own = ledger.claim("w", "a", lease_s=None)
         self.pass_time(ledger, clock, 100)
         assert ledger.expired() == [] and ledger.lease("a") is None
         ledger.complete(own, TaskEvent.FAST_COMPLETION, "agent_reported", {})

@@ -19,7 +19,8 @@ from holdfast.clock import wall
 from holdfast.config.layers import load
 from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import Ending, Exit, TurnLine
-from holdfast.domain.entries import EFFECT_OF, MOVE_TO, EffectIntended, LandIntended
+from holdfast.domain.effect_entries import EFFECT_OF, EffectIntended, LandIntended
+from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TASK, TaskEvent, TaskState

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.domain.entries import VerifyIntended
+from holdfast.domain.effect_entries import VerifyIntended
 from holdfast.landing import verify
 from holdfast.landing.gates import Gate
 from holdfast.landing.verify import Verify

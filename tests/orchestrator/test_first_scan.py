@@ -10,10 +10,12 @@ import pytest
 from holdfast.app import App
 from holdfast.backlog.folder import Backlog
 from holdfast.backlog.scanner import Scan
+from holdfast.domain.task import TaskState
 from holdfast.orchestrator.loop import Loop
 from holdfast.orchestrator.wakeup import LEAVE, SignalWatch
 from holdfast.wiring import prepare, run_context
-from kit.project import add
+from kit.project import add, layout
+from kit.roots import short_run
 
 
 @pytest.fixture
@@ -65,6 +67,22 @@ def test_a_file_that_the_watch_has_not_told_of_is_taken_in_before_the_run_ends(
         add(repo, "late", "write late.txt x")
         Loop(context, works=False).run()
         assert "late" in context.board.tasks
+
+
+def test_a_file_that_was_mended_unnoticed_is_worked_on_before_the_run_ends(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Loop, "_notice", lambda loop, paths: None)
+    add(repo, "a", "write a.txt x")
+    file = layout(repo).backlog_open / "a.yaml"
+    with short_run(App.find(repo)):
+        text = file.read_bytes()
+    file.write_bytes(b"id: a\ntitle: [\n")
+    with run_context(App.find(repo), lambda task, text: None) as context:
+        assert context.board.stopped == {"a"}
+        file.write_bytes(text)
+        Loop(context).run()
+        assert context.board.tasks["a"].state is TaskState.CLOSED
 
 
 def test_a_server_that_prepares_later_watches_from_the_beginning(repo: Path, scans: list[Scan]) -> None:

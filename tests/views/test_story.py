@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from holdfast.domain.entries import EFFECTS, PAYLOADS
+from holdfast.domain.effect_entries import EFFECTS
+from holdfast.domain.entries import PAYLOADS
 from holdfast.views.story import SENTENCES, plain_words
 from kit.states import entry
 

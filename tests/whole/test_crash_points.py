@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.domain.entries import CLOSINGS, EFFECTS, PAYLOADS
+from holdfast.domain.effect_entries import CLOSINGS, EFFECTS
+from holdfast.domain.entries import PAYLOADS
 from holdfast.engine.effects import POINTS
 from kit.crash import (
     ALL_POINTS,

@@ -25,7 +25,7 @@ from holdfast import errors
 from holdfast.backlog import sync
 from holdfast.backlog.folder import Backlog
 from holdfast.domain.claims import Claim
-from holdfast.domain.entries import EffectIntended
+from holdfast.domain.effect_entries import EffectIntended
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
 from holdfast.engine.recovery import recover

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.config.settings import Config, Git
+from holdfast.config.sections import Git
+from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.errors import NestedRepository, NoIdentity, NoTarget
 from holdfast.git.command import discover

@@ -34,7 +34,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.entries import MOVE_TO
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import AT_WORK, FOLDER_OF, TASK, TaskState, cancel_event
+from holdfast.domain.task import AT_WORK, FOLDER_OF, OVER, TASK, TaskState, cancel_event
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import iso
 from holdfast.errors import (
@@ -134,9 +134,7 @@ def _take_in(ledger: Ledger, backlog: BacklogFolder, blobs: Blobs) -> SyncReport
         scan = backlog.scan()
         missing = {name: missing[name] for name in without_file(known, scan) if name in missing}
     gone = {name: text for name, text in missing.items() if is_given_up_by_deleting(known[name])}
-    done = {
-        name: text for name, text in missing.items() if known[name].state in (TaskState.CLOSED, TaskState.CANCELLED)
-    }
+    done = {name: text for name, text in missing.items() if known[name].state in OVER}
     left = carried_off(backlog, known, done) if done else set[str]()
     put_back = [name for name, text in missing.items() if name not in gone and name not in left and text]
     away = only_away(backlog, scan, known, gone) if gone else []

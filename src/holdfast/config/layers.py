@@ -11,18 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT
 
-from holdfast.config.settings import (
-    ENTRY_KEYS,
-    ENV_NAME,
-    FOLDERS,
-    KEYS,
-    PREFIX,
-    SECTIONS,
-    Config,
-    DeclaredAgent,
-    GateSettings,
-    ModelPrice,
-)
+from holdfast.config.sections import ENV_NAME, FOLDERS, DeclaredAgent, GateSettings, ModelPrice
+from holdfast.config.settings import ENTRY_KEYS, KEYS, PREFIX, SECTIONS, Config
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
 from holdfast.domain.path_rules import REPOSITORY_FILE

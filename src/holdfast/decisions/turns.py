@@ -16,20 +16,14 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, OVER, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans, outcome
-from holdfast.engine.earlier_starts import (
-    attempt_named,
-    base_of,
-    expect_nested,
-    expect_whole,
-    snapshot_of,
-    snapshots_of,
-)
+from holdfast.engine.earlier_starts import expect_nested, expect_whole
 from holdfast.errors import TaskExists, TurnUnknown
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
+from holdfast.worktrees.attempt_commits import attempt_named, base_of, snapshot_of, snapshots_of
 
 _ALIVE = {Liveness.ALIVE, Liveness.HEADLESS}
 

@@ -1,8 +1,7 @@
 """Every kind of journal entry: its decision type, its typed payload, and the version that first wrote it.
 
 Facts about tasks are named after the state they lead to, and carry the event of the task's state machine, so that the
-fold can check the move. Effects come in fives: `task_<effect>_intent`, written before, and one of `_confirmed`,
-`_failed`, `_abandoned` and `_parked`, which closes it and carries `intent`, the reference to it.
+fold can check the move. The entries of effects are in `domain/effect_entries.py`.
 
 A type that is not listed was written by a newer Holdfast. That is an error, not a guess.
 """
@@ -13,7 +12,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from holdfast.domain.spend import Caps, Spend
+from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
+from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
 
@@ -33,17 +33,6 @@ class EntryLike(Protocol):
     def output(self) -> dict[str, Any]: ...
     @property
     def entry_hash(self) -> str: ...
-
-
-class Reference(msgspec.Struct, frozen=True):
-    run: str
-    seq: int
-    entry_hash: str
-
-
-def entry_name(run: str, seq: int, entry_hash: str) -> str:
-    """Names one entry in one word: in the files of an attempt, and in what its runner is called with."""
-    return f"{run}:{seq}:{entry_hash}"
 
 
 class AuditNoted(msgspec.Struct, frozen=True):
@@ -273,61 +262,6 @@ class TurnUndone(msgspec.Struct, frozen=True):
     tree: str = ""
 
 
-class EffectIntended(msgspec.Struct, frozen=True):
-    task: str
-    attempt: str = ""
-
-
-class SpawnIntended(EffectIntended, frozen=True, kw_only=True):
-    """`order` is the blob with all that the runner needs; `reserved` what the start may spend.
-
-    `names_files`: every file of this start names this entry. Files of starts from before that was so name none.
-    `tree`: the commit with which the attempt begins, on top of `base`.
-    """
-
-    start: int = 0
-    order: str = ""
-    argv: list[str] = []
-    worktree: str = ""
-    base: str = ""
-    reserved: Caps = Caps()
-    names_files: bool = False
-    tree: str = ""
-
-
-class VerifyIntended(EffectIntended, frozen=True, kw_only=True):
-    """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it.
-
-    `happened`: names of gates that have run for this candidate, as a person said, and do not run again.
-    """
-
-    candidate: str = ""
-    target: str = ""
-    merged: str = ""
-    gates: str = ""
-    repeatable: bool = True
-    happened: tuple[str, ...] = ()
-
-
-class LandIntended(EffectIntended, frozen=True):
-    branch: str = ""
-    old: str = ""
-    new: str = ""
-
-
-class RefreshIntended(EffectIntended, frozen=True):
-    checkout: str = ""
-    old: str = ""
-    new: str = ""
-
-
-class EffectClosed(msgspec.Struct, frozen=True):
-    intent: Reference
-    task: str
-    attempt: str = ""
-    reason: str = ""
-
-
 MOVES: dict[str, TaskState] = {
     "task_opened": TaskState.OPEN,
     "task_claimed": TaskState.CLAIMED,
@@ -342,18 +276,6 @@ MOVES: dict[str, TaskState] = {
     "task_approval_requested": TaskState.PENDING_APPROVAL,
 }
 MOVE_TO = {state: name for name, state in MOVES.items()}
-
-# Each effect by the type of its intent, with the name that its entries carry.
-EFFECT_OF: dict[type[EffectIntended], str] = {
-    SpawnIntended: "spawn",
-    VerifyIntended: "verify",
-    LandIntended: "land",
-    RefreshIntended: "refresh",
-    # Nothing publishes yet.
-    EffectIntended: "publish",
-}
-EFFECTS = tuple(EFFECT_OF.values())
-CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
 
 PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "run_started": RunStarted,
@@ -376,7 +298,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_settled": LandingSettled,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
-    **{f"task_{effect}_{closing}": EffectClosed for effect in EFFECTS for closing in CLOSINGS},
+    **dict.fromkeys(CLOSED_BY, EffectClosed),
 }
 # The version of Holdfast's format that first wrote a type; all so far are of the first.
 VERSIONS: dict[str, int] = dict.fromkeys(PAYLOADS, 1)
@@ -391,9 +313,3 @@ def payload(run: str, entry: EntryLike) -> msgspec.Struct:
         return msgspec.convert(entry.inputs, kind)
     except msgspec.ValidationError as error:
         raise EntryUnfit(run=run, seq=entry.seq, decision_type=entry.decision_type, reason=error) from error
-
-
-def effect_of(decision_type: str) -> str:
-    """`spawn` of `task_spawn_intent`; empty for what is no intent of a known effect."""
-    name = decision_type.removeprefix("task_").removesuffix("_intent")
-    return name if decision_type == f"task_{name}_intent" and name in EFFECTS else ""

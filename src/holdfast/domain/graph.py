@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import TaskEvent, TaskState, cancel_event
+from holdfast.domain.task import OVER, TaskEvent, TaskState, cancel_event
 from holdfast.domain.wording import moment
 
 SETTLED = TaskState.CLOSED
@@ -163,7 +163,7 @@ class Graph:
     def reasons_to_wait(self, name: str, now: float) -> list[str]:
         """The reasons why a task is not ready, in words; empty for one that is."""
         node = self._nodes[name]
-        if self._is_cancelled(node.parent) and node.state not in (TaskState.CLOSED, TaskState.CANCELLED):
+        if self._is_cancelled(node.parent) and node.state not in OVER:
             return [f"its parent {node.parent} was cancelled: the next `holdfast run` cancels it, too"]
         subtasks = [f"its subtask {child} is {self._nodes[child].state}" for child in self.open_subtasks(name)]
         if node.state is TaskState.WAITING_FOR_SUBTASKS:
@@ -239,7 +239,7 @@ class Graph:
 
     def _abort(self, name: str) -> Abort | None:
         node = self._nodes.get(name)
-        if node is None or node.state in (TaskState.CLOSED, TaskState.CANCELLED):
+        if node is None or node.state in OVER:
             return None
         if self._is_cancelled(node.parent):
             return Abort(name, Reason.PARENT_CANCELLED, node.parent)

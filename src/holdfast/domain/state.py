@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain import claims, entries, outage, task_record
+from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
-from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Task
 from holdfast.errors import EntryUnfit, IllegalTransition
 
@@ -43,9 +43,6 @@ _NOTHING = Spend()
 # Events after which the next claim goes on with the same attempt.
 _GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
 _HELD = AT_WORK | {TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
-
-
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 class Overlay(dict[str, Task]):
@@ -140,7 +137,7 @@ class State:
             self.audit = started.audit
         if started.restored:
             for task in self.tasks.values():
-                task.restored = task.state not in _OVER
+                task.restored = task.state not in OVER
 
     def _note_audit(self, entry: EntryLike, noted: entries.AuditNoted) -> None:
         self.audit = noted
@@ -275,9 +272,9 @@ class State:
             raise _Contradiction(f"the task {name} is {task.state}")
         return task
 
-    def _intend_start(self, entry: EntryLike, spawn: entries.SpawnIntended) -> None:
+    def _intend_start(self, entry: EntryLike, spawn: effect_entries.SpawnIntended) -> None:
         task = self.known(spawn.task)
-        intent = entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
+        intent = effect_entries.entry_name(self._applied_run, entry.seq, entry.entry_hash) if spawn.names_files else ""
         task_record.intend(task, spawn, intent, entry.timestamp)
         outage.fold_start(self.outages, task)
 
@@ -285,7 +282,7 @@ class State:
         task = self.known(waiting.task)
         task.landing = replace(task.landing, waits=tuple(waiting.paths))
 
-    def _intend_landing(self, entry: EntryLike, intended: entries.LandIntended) -> None:
+    def _intend_landing(self, entry: EntryLike, intended: effect_entries.LandIntended) -> None:
         task = self.known(intended.task)
         task.landing = replace(task.landing, waits=())
 
@@ -294,7 +291,7 @@ class State:
         task = self.known(settled.task)
         task.landing = replace(task.landing, commit=settled.rewritten)
 
-    def _close_effect(self, entry: EntryLike, closed: entries.EffectClosed) -> None:
+    def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat."""
         task, result = self.known(closed.task), entry.output
         match entry.decision_type:
@@ -329,9 +326,9 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.AttemptForked: State._fork,
     entries.TurnUndone: State._undo,
     entries.AttemptResumed: State._resume,
-    entries.SpawnIntended: State._intend_start,
-    entries.EffectClosed: State._close_effect,
+    effect_entries.SpawnIntended: State._intend_start,
+    effect_entries.EffectClosed: State._close_effect,
     entries.LandingWaiting: State._wait_to_land,
-    entries.LandIntended: State._intend_landing,
+    effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
 }

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.domain.entries import SpawnIntended, TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.effect_entries import SpawnIntended
+from holdfast.domain.entries import TaskFlagged, TaskMoved, TurnUndone
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
 

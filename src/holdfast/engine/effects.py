@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.crashpoints import point
-from holdfast.domain.entries import EFFECT_OF, EFFECTS, EffectIntended
+from holdfast.domain.effect_entries import EFFECT_OF, EFFECTS, EffectIntended
 from holdfast.errors import EffectUnclear, HoldfastError, is_fatal
 from holdfast.ports import DidNotHappen, Effect, Effects, Happened, InDoubt, Ledger, Reconciled
 from holdfast.storage.journal.entry import Record

@@ -12,7 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.domain.entries import LandingPromoted, LandingWaiting, LandIntended, RefreshIntended, VerifyIntended
+from holdfast.domain.effect_entries import LandIntended, RefreshIntended, VerifyIntended
+from holdfast.domain.entries import LandingPromoted, LandingWaiting
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task

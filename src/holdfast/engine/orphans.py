@@ -23,6 +23,7 @@ from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges
+from holdfast.worktrees.attempt_commits import journalled_turns
 
 # Delay before restarting an attempt that made no progress; doubles each time.
 PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
@@ -153,7 +154,7 @@ def _salvage(context: RunContext, task: Task, made: Definition) -> bool:
 def _candidate(context: RunContext, task: Task, made: Definition) -> str:
     """The last turn as a commit on the attempt's base; empty where it changed nothing, or is not there."""
     store, attempt = context.worktrees.store, task.attempt
-    snapshot = earlier_starts.journalled_turns(context.ledger, attempt.id).get(attempt.stands, "")
+    snapshot = journalled_turns(context.ledger, attempt.id).get(attempt.stands, "")
     if not snapshot or store.flaw_of(snapshot):
         return ""
     if merges.nested(store, attempt.base, snapshot, context.worktrees.exclude):

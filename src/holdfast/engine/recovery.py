@@ -30,9 +30,10 @@ from typing import Any
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.entries import MOVE_TO, PAYLOADS, EffectIntended, LandIntended, ReplayCompleted
+from holdfast.domain.effect_entries import EffectIntended, LandIntended
+from holdfast.domain.entries import MOVE_TO, PAYLOADS, ReplayCompleted
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import TASK, TaskEvent, TaskState
+from holdfast.domain.task import OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import Closed, acknowledge, close_intent
@@ -55,7 +56,6 @@ from holdfast.worktrees import merges, pins
 
 RECOVER = "recover"
 _DOUBT = "It may have landed already: "
-_OVER = {TaskState.CLOSED, TaskState.CANCELLED}
 _TRAILERS = "Holdfast-Task: ", "Holdfast-Attempt: "
 # What leads a task to DONE in the attempt that has landed: from where it is in that attempt, and in another one.
 # No move says that a runner has ended: what it left went with the lost journal.
@@ -229,7 +229,7 @@ def _over(files: Attempt) -> Iterator[bool]:
 
 def settle_landed(context: RunContext) -> None:
     """Journals what has landed of the tasks that had not ended when the journal was put back; parks those in doubt."""
-    tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in _OVER]
+    tasks = [task for task in context.ledger.state.tasks.values() if task.restored and task.state not in OVER]
     tasks = [task for task in tasks if not task.landing.commit and not is_doubt(task.parked)]
     named = _named(git.discover(context.repo), context.branch) if tasks else {}
     # Those of the attempts that were landed from here, each with what says so.

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import AttemptLimits, Order
 from holdfast.domain.definition import Definition, fork_source
-from holdfast.domain.entries import SpawnIntended
+from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
@@ -46,6 +46,7 @@ from holdfast.storage.audit.key import configured_path
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges, pins
+from holdfast.worktrees.attempt_commits import base_of
 from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
@@ -104,7 +105,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    context.ledger.claim(agent.name, task.id, model=choice.model, why=choice.why, **facts)
+    context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=choice.why, **facts)
     try:
         _begin(context, task, agent, caps)
     except (DefinitionLost, SnapshotLost, SnapshotTooLarge) as error:
@@ -142,9 +143,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         config=context.config,
         blobs=context.blobs,
         branch=context.branch,
-        base_of=lambda name: earlier_starts.base_of(
-            context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name
-        ),
+        base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )
     found = plan_start(inputs, task, made, agent)

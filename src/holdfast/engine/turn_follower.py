@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.clock import Awake, gap_of
 from holdfast.domain.attempt_records import TurnLine
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import Ledger
@@ -127,7 +127,7 @@ def project(files: Attempt, content: bytes) -> bool:
 
 def is_final(task: Task) -> bool:
     """Whether nothing of the task's attempts changes any more."""
-    return task.state in (TaskState.CLOSED, TaskState.CANCELLED)
+    return task.state in OVER
 
 
 def as_file(task: Task) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.crashpoints import point
-from holdfast.domain.entries import LandIntended
+from holdfast.domain.effect_entries import LandIntended
 from holdfast.domain.task_record import Task
 from holdfast.errors import FileMissing, GitFailed, GitFault, LandingLost
 from holdfast.git import command as git

@@ -161,7 +161,7 @@ def _wrapped(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> S
     program = str(place.folder / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program, path=env.get("PATH")) is None:
         return argv
-    if nice := shutil.which("nice", path=os.defpath):
+    if nice := (shutil.which("nice") or shutil.which("nice", path=os.defpath)):
         argv = [nice, "-n", str(place.resources.nice), *argv]
     if place.cgroup is None:
         return argv

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.crashpoints import point
-from holdfast.domain.entries import RefreshIntended
+from holdfast.domain.effect_entries import RefreshIntended
 from holdfast.errors import LandingReverted
 from holdfast.git import command as git
 from holdfast.git.tree_diff import GITLINK, PathChange, Slot, changes

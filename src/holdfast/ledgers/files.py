@@ -263,7 +263,7 @@ class FileLedger(FileLedgerReader):
             self._save_if_possible()
 
     def claim(
-        self, worker: str, task: str, *, lease_s: float | None = None, model: str = "", why: str = "", **facts: Any
+        self, worker: str, task: str, *, lease_s: float | None, model: str = "", why: str = "", **facts: Any
     ) -> Claim:
         with self._mutex:
             known = self._state.tasks.get(task)

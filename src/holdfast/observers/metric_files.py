@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.settings import LedgerSettings as Limits
+from holdfast.config.sections import LedgerSettings as Limits
 from holdfast.domain.entries import MOVES
 from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, OVER, TaskState

@@ -229,9 +229,10 @@ class Loop:
         """Before a run ends by itself: the watch tells of a change only some moments after it was made."""
         if self.stopping:
             return False
-        before = self.context.ledger.position
+        # A file that is sound again, or back, has no entry of its own.
+        before = self.context.ledger.position, self.board.files, self.board.stopped
         self._sync_backlog()
-        return self.context.ledger.position != before
+        return (self.context.ledger.position, self.board.files, self.board.stopped) != before
 
     def _sync_backlog(self) -> None:
         put_back_config(self.context.layout, self.context.note)

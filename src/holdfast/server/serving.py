@@ -37,7 +37,7 @@ from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import read_json
 
 if TYPE_CHECKING:
-    from holdfast.config.settings import Server
+    from holdfast.config.sections import Server
 
 DRAIN_S = 5.0
 SWITCH_S = 0.0005

@@ -9,12 +9,12 @@ import msgspec
 
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
-from holdfast.engine.earlier_starts import base_of, snapshots_of
 from holdfast.engine.turn_follower import all_turns
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
 from holdfast.ports import LedgerReader
 from holdfast.snapshots.store import Store
+from holdfast.worktrees.attempt_commits import base_of, snapshots_of
 from holdfast.worktrees.worktrees import Worktrees
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.domain.entries import CLOSINGS, EFFECTS
+from holdfast.domain.effect_entries import CLOSINGS, EFFECTS
 from holdfast.domain.wording import moment, money, plural
 from holdfast.storage.journal.entry import Entry
 

@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
 from holdfast.errors import GitFailed, GitLocked
 from holdfast.git import command as git
@@ -28,7 +28,6 @@ from holdfast.storage.journal.data_root import read_format
 from holdfast.storage.journal.entry import Ref
 
 PINS, LANDED = "refs/holdfast/base", "refs/holdfast/landed"
-ENDED = {TaskState.CLOSED, TaskState.CANCELLED}
 
 
 def pin(repo: Path, layout: Layout, attempt: str, base: str) -> None:
@@ -40,7 +39,7 @@ def pin(repo: Path, layout: Layout, attempt: str, base: str) -> None:
 
 def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
     """Removes the pins of tasks that have ended, once that is journalled. The next run retries what fails now."""
-    ended = {task.id for task in tasks if task.state in ENDED and task.claim.number}
+    ended = {task.id for task in tasks if task.state in OVER and task.claim.number}
     if not ended:
         return
     with contextlib.suppress(GitFailed, GitLocked):
@@ -51,7 +50,7 @@ def release(repo: Path, layout: Layout, tasks: Iterable[Task]) -> None:
 def tidy(repo: Path, layout: Layout, tasks: Mapping[str, Task]) -> None:
     """Pins every attempt that may continue, and removes the pins of tasks that have ended or are unknown."""
     repository = git.discover(repo)
-    found, live = _pins(repository, layout), [task for task in tasks.values() if task.state not in ENDED]
+    found, live = _pins(repository, layout), [task for task in tasks.values() if task.state not in OVER]
     wanted = {task.attempt.id: task.attempt.base for task in live if task.attempt.id and task.attempt.base}
     wanted |= {task.left.attempt: task.left.base for task in live if task.left is not None}
     kept = objects.present(repository, wanted.values())

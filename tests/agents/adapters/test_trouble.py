@@ -14,7 +14,8 @@ from holdfast.agents.adapters.gemini import Gemini, GeminiStream
 from holdfast.agents.common import environment, prices
 from holdfast.agents.common.prices import unpriced
 from holdfast.agents.registry import agents
-from holdfast.config.settings import Budgets, Config, ModelPrice
+from holdfast.config.sections import Budgets, ModelPrice
+from holdfast.config.settings import Config
 from holdfast.domain.agent_events import AUTH, QUOTA, UNREACHABLE, AgentEvent, Finished, RateLimited, Retrying, Said
 from holdfast.domain.attempt_records import Launch, Order
 from holdfast.layout import Attempt

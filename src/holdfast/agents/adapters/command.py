@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from holdfast.agents.common import environment
-from holdfast.config.settings import DeclaredAgent
+from holdfast.config.sections import DeclaredAgent
 from holdfast.domain.attempt_records import Can, Launch
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work

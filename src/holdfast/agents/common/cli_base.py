@@ -21,7 +21,7 @@ from holdfast.domain.attempt_records import Permission
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
-    from holdfast.config.settings import DeclaredAgent
+    from holdfast.config.sections import DeclaredAgent
     from holdfast.domain.attempt_records import Can, Launch, Modes
     from holdfast.domain.definition import Definition
     from holdfast.ports import Work
@@ -51,7 +51,7 @@ class Cli(ABC):
         self.servers = tuple(servers) if self.can.mcp else ()
         if settings is None:
             # Not needed by runners, which make streams only.
-            from holdfast.config.settings import DeclaredAgent
+            from holdfast.config.sections import DeclaredAgent
 
             settings = DeclaredAgent(self.name)
         self._settings = settings

@@ -12,7 +12,7 @@ from holdfast.domain.attempt_records import Launch, Order, folder_name
 from holdfast.layout import Attempt
 
 if TYPE_CHECKING:
-    from holdfast.config.settings import DeclaredAgent
+    from holdfast.config.sections import DeclaredAgent
 
 ALWAYS = (
     "PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER", "SHELL",

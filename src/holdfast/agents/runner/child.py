@@ -1,7 +1,4 @@
-"""The agent's process, for its runner: starts, stops and continues it, and watches its pidfd.
-
-And the files that are made for it: written before it starts; those with secrets are removed after its end.
-"""
+"""The agent's process, for its runner: starts, stops and continues it, and watches its pidfd."""
 
 from __future__ import annotations
 
@@ -12,19 +9,16 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
 from holdfast import identity
-from holdfast.agents.common import environment
 from holdfast.clock import monotonic
 from holdfast.crashpoints import point
-from holdfast.domain.attempt_records import Launch, Order
-from holdfast.layout import Attempt, Layout
+from holdfast.domain.attempt_records import Order
+from holdfast.layout import Attempt
 from holdfast.processes import bwrap, members
 from holdfast.processes.resources import AttemptResources
-from holdfast.snapshots.submodule_state import is_real
 from holdfast.storage.files import disk
 from holdfast.storage.records.attempt_folder import PRIVATE, Running, lock_id
 
@@ -179,47 +173,3 @@ class OutputLines:
     def unended(self) -> list[int]:
         """The descriptors whose last line has no end yet."""
         return [fd for fd, rest in self._rest.items() if rest]
-
-
-# -- its files --------------------------------------------------------------------------------------------------------
-
-# While a file has a secret in it, a mark in the data root says so: a killed runner leaves the mark behind, and the next
-# run removes what is left (engine/recovery.py).
-
-
-def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
-    """Writes them anew for each start: nothing of an earlier one is left."""
-    folder = files.agent
-    if folder.exists():
-        disk.remove_tree(folder)
-    disk.mkdir(folder, 0o700)
-    if _secret_files(launch):
-        disk.mkdir(layout.agent_secrets, 0o700)
-        disk.replace(_mark(layout, files), b"", 0o600)
-    for name, target in launch.links.items():
-        disk.mkdir((folder / name).parent, 0o700)
-        if target.endswith("/"):
-            disk.mkdir(Path(target), 0o700)
-        disk.symlink(folder / name, Path(target))
-    for name, text in launch.files.items():
-        disk.mkdir((folder / name).parent, 0o700)
-        content = environment.referred(text, launch.references, os.environ, is_json=name.endswith(".json"))
-        disk.replace(folder / name, content.encode(errors="surrogateescape"), 0o600)
-
-
-def remove_secrets(layout: Layout, files: Attempt, launch: Launch) -> None:
-    if secret := _secret_files(launch):
-        for name in secret:
-            # Behind a link that the agent has made, it is another file.
-            if is_real((files.agent / name).parent, files.agent):
-                disk.unlink(files.agent / name, missing_ok=True)
-        disk.unlink(_mark(layout, files), missing_ok=True)
-
-
-def _secret_files(launch: Launch) -> list[str]:
-    names = [f"${{{reference}}}" for reference in launch.references]
-    return [name for name, text in launch.files.items() if any(each in text for each in names)]
-
-
-def _mark(layout: Layout, files: Attempt) -> Path:
-    return layout.agent_secrets / files.root.name

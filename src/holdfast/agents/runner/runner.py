@@ -30,9 +30,10 @@ from holdfast.agents.common import environment, hook
 from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
 from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
-from holdfast.agents.runner.child import Child, OutputLines, remove_secrets, write_files
+from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
 from holdfast.agents.runner.limits import LimitWatch, Stop
+from holdfast.agents.runner.private_files import remove_secrets, write_files
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted

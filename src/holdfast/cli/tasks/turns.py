@@ -125,9 +125,9 @@ def snapshots() -> None:
 @prints_json
 def list_snapshots(ctx: click.Context, name: str, as_json: bool) -> None:
     """List the snapshots of an attempt."""
-    from holdfast.engine.earlier_starts import snapshots_of
     from holdfast.snapshots.snapshots import reference
     from holdfast.snapshots.store import Store
+    from holdfast.worktrees.attempt_commits import snapshots_of
 
     attempt = _attempt(ctx, name)
     found = snapshots_of(Store.of(attempt.app.layout.snapshots, attempt.app.repo), attempt.id)
@@ -150,8 +150,8 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
     The folder must be new or empty. It appears whole or not at all.
     """
-    from holdfast.engine.earlier_starts import snapshot_of
     from holdfast.snapshots.snapshots import WorktreeSnapshots
+    from holdfast.worktrees.attempt_commits import snapshot_of
 
     attempt = _attempt(ctx, name)
     commit = snapshot_of(attempt.app.reader(), attempt.id, turn)
@@ -168,7 +168,7 @@ def export(ctx: click.Context, name: str, turn: int, folder: Path, as_json: bool
 
 
 def _attempt(ctx: click.Context, name: str) -> _Attempt:
-    from holdfast.engine.earlier_starts import attempt_named
+    from holdfast.worktrees.attempt_commits import attempt_named
 
     app = find_app(ctx)
     state = app.look().state

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from holdfast import __version__
 from holdfast.clock import monotonic, wall
-from holdfast.domain import entries
+from holdfast.domain import effect_entries, entries
 from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
 from holdfast.domain.state import DAY_S
@@ -43,7 +43,6 @@ OTHER = "other"
 # Its refusals are answers: while a server starts or ends, it is not ready.
 PROBE = "ready"
 RECOVERY = "recover"
-_CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
 
 
 class NamedMetric(msgspec.Struct, frozen=True):
@@ -148,7 +147,7 @@ class Metrics:
         self._recovered = self._counter("holdfast_recovered_intents_total")
         # From the beginning: what appears with its first count has not increased, to Prometheus.
         self._by_kind = {kind: self._entries.labels(kind) for kind in entries.PAYLOADS}
-        for how in entries.CLOSINGS:
+        for how in effect_entries.CLOSINGS:
             self._landings.labels(how)
         self.registry.register(_Scraped(context, loop, feed, denied, began))
 
@@ -210,7 +209,7 @@ class Metrics:
         """Observes how long it took, only for what this very server began: the rest had a crash in between."""
         named = entry.inputs["intent"]
         began = self._under_way.pop((named["run"], named["seq"]), None)
-        effect, closing = _CLOSED.get(entry.decision_type, ("", ""))
+        effect, closing = effect_entries.CLOSED_BY.get(entry.decision_type, ("", ""))
         if effect == "land":
             self._landings.labels(closing).inc()
         if began is not None and effect in self._effects:
@@ -300,8 +299,8 @@ class _Scraped:
         yield _gauge("holdfast_agent_silence_seconds", silence_s)
         yield _gauge("holdfast_remote_claims", len(seen) - len(at_work))
         yield _gauge("holdfast_followers", feed.followers)
-        opened = Counts(entries.effect_of(each.entry.decision_type) for each in ledger.pairing.open_intents())
-        yield _gauge("holdfast_open_intents", {(effect,): opened[effect] for effect in entries.EFFECTS})
+        opened = Counts(effect_entries.effect_of(each.entry.decision_type) for each in ledger.pairing.open_intents())
+        yield _gauge("holdfast_open_intents", {(effect,): opened[effect] for effect in effect_entries.EFFECTS})
         yield _gauge("holdfast_journal_sequence", position.seq)
         yield _gauge("holdfast_run_spend_usd", ledger.state.run.usd)
         yield _gauge("holdfast_day_spend_usd", spent.usd)

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.domain import entries
+from holdfast.domain import effect_entries, entries
 from holdfast.domain.attempt_records import TurnLine
 from holdfast.domain.fsm import Reason
 from holdfast.errors import HoldfastError
@@ -49,7 +49,6 @@ _ENDINGS = {"task_closed", "task_failed", "task_cancelled", "task_split", "task_
 _WRONG = {"task_failed", "task_cancelled"}
 # Why a task is open again whose worker has it no more; other reasons are pauses of an agent that goes on by itself.
 _LEFT = {Reason.CLAIM_RELEASED, Reason.HEARTBEAT_LOST}
-_CLOSED = {f"task_{effect}_{how}": (effect, how) for effect in entries.EFFECTS for how in entries.CLOSINGS}
 
 _OTLP = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 _MISSING = (
@@ -107,7 +106,7 @@ class Spans:
         elif not entry.committed:
             self._under_way[run, entry.seq] = entry
             spans = []
-        elif kind in _CLOSED:
+        elif kind in effect_entries.CLOSED_BY:
             self._live(entry)
             intent = self._under_way.pop((inputs["intent"]["run"], inputs["intent"]["seq"]), None)
             spans = self._effect(run, intent, entry) if intent is not None and is_wanted else []
@@ -155,7 +154,7 @@ class Spans:
         return None
 
     def _effect(self, run: str, intent: Entry, entry: Entry) -> list[Span]:
-        effect, how = _CLOSED[entry.decision_type]
+        effect, how = effect_entries.CLOSED_BY[entry.decision_type]
         verdict = self._verdict(entry) if effect == "verify" else None
         error = "" if how == "confirmed" else entry.inputs.get("reason", how)
         facts: dict[str, Any] = {"outcome": how}

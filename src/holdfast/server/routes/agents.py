@@ -11,7 +11,6 @@ from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.stops import flag
 from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
-from holdfast.engine.earlier_starts import attempt_named
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NewestQuery, NoBody, Operation, row_from
@@ -22,6 +21,7 @@ from holdfast.server.routes.work import Claimed, Hold, beat_of
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.at_work import agent_at_work, tail
 from holdfast.storage.records.attempt_folder import Liveness
+from holdfast.worktrees.attempt_commits import attempt_named
 
 _WORDS = {
     Liveness.ALIVE: "working",

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.domain.task import TaskState
-from holdfast.engine.earlier_starts import snapshots_of
 from holdfast.engine.turn_follower import new_turns
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
@@ -21,6 +20,7 @@ from holdfast.server.routes.agents import known_attempt
 from holdfast.storage.records import ledger
 from holdfast.views.diffs import Diffs
 from holdfast.views.history import AttemptFacts
+from holdfast.worktrees.attempt_commits import snapshots_of
 
 PATCH_BYTES_MAX = 1 << 20
 FILES_MAX = 1000

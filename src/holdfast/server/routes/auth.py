@@ -20,7 +20,8 @@ class Me(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """The key with which a page signs itself in after a restart. It is kept in memory only, and never sent."""
+    """The key with which a page signs itself in after a restart. The page keeps it in memory only,
+    and sends it to nobody else."""
 
     role: Role
     key: str

@@ -22,12 +22,12 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import OVER, TaskEvent, TaskState
 from holdfast.domain.task_ids import free_id
 from holdfast.domain.task_record import Task
-from holdfast.engine.earlier_starts import attempt_named
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.access.subtask_limits import fenced_in
 from holdfast.server.operations import Ask, NoBody, Operation
 from holdfast.server.problems import Problem
 from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, view_of
+from holdfast.worktrees.attempt_commits import attempt_named
 
 Words = Annotated[str, Meta(min_length=1, max_length=10_000)]
 TurnNumber = Annotated[int, Meta(ge=0, le=1_000_000_000)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.entries import entry_name
+from holdfast.domain.effect_entries import entry_name
 from holdfast.errors import InputError
 
 GENESIS = "0" * 64
