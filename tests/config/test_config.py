@@ -434,7 +434,7 @@ BEGIN, END = "<!-- settings: begin -->\n", "\n<!-- settings: end -->"
 
 def test_the_documentation_lists_every_setting_as_it_is() -> None:
     found = DOCS.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert found == reference(), "stale: run `.venv/bin/python tests/config/test_config.py`"
+    assert found == reference(), "stale: run `make docs`"
     for name in NOT_SETTINGS:
         assert name in DOCS.read_text()
 

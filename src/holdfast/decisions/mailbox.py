@@ -75,7 +75,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "fork": (Fork, fork),
     "stop": (Several, stop),
 }
-# Those that may have work to do: a short session makes itself ready for it.
+# Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop"}
 
 

@@ -6,6 +6,6 @@ Read `task_record.py` first: all that is known of one task; then `state.py`, whi
 Invariants, for every module of this package:
 
 - No I/O, no clock, no paths, no randomness: a time or a name comes in as an argument, a decision goes out as a value.
-- Records are frozen; a changed record is a new one.
+- Records are frozen; a changed record is a new one. Only the folded `State` and its tasks change, by the fold alone.
 - A state machine is a table. What the table does not name is refused, and the refusal can be written down.
 """

@@ -29,7 +29,7 @@ from holdfast.landing import gates as running
 from holdfast.landing.gates import Gate, GatePlace, GateRun
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt
-from holdfast.ports import Reconciled as Answer
+from holdfast.ports import Reconciled
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import decode_json, read_json
@@ -164,7 +164,7 @@ class Verify:
         point("verify.verdict.after")
         return _result(verdict, digest)
 
-    def reconcile(self, intent: OpenIntent) -> Answer:
+    def reconcile(self, intent: OpenIntent) -> Reconciled:
         """Ends what is left of the gates, then answers by the files that were written."""
         wanted = intent.entry.inputs
         files = self._layout.attempt_files(wanted["attempt"])

@@ -48,7 +48,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     turns: int = 0
     usd: float = 0.0
     at_work: tuple[Task, ...] = ()
-    finishing: str = ""
+    landing: str = ""
     stopping: str = ""
     waits: tuple[tuple[str, str], ...] = ()
     waits_more: int = 0
@@ -85,7 +85,7 @@ class Screen:
         is_fresh = now - self._framed_at < LOOK_S
         at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
         changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
-        if is_fresh and not changed and loop.landing == self._frame.finishing and not loop.stopping:
+        if is_fresh and not changed and loop.landing == self._frame.landing and not loop.stopping:
             return
         self._framed_at = now
         self._files_of = loop
@@ -115,8 +115,8 @@ class Screen:
         # What is cut on a narrow terminal comes last.
         parts = [clock(wall() - self._began), plural(frame.turns, "turn"), money(frame.usd), counted(frame.states)]
         head = [Text.assemble(("holdfast ", "bold"), "  ".join(parts))]
-        if frame.finishing:
-            head.append(Text.assemble(("verifying and landing: ", "cyan"), plain(frame.finishing)))
+        if frame.landing:
+            head.append(Text.assemble(("verifying and landing: ", "cyan"), plain(frame.landing)))
         if frame.stopping:
             head.append(Text("stopping", "yellow"))
         room = height - len(head)
@@ -151,7 +151,7 @@ def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
         turns=run.turns,
         usd=run.usd,
         at_work=at_work,
-        finishing=loop.landing,
+        landing=loop.landing,
         stopping=loop.stopping,
         waits=tuple(waits[:WAITS_SHOWN]),
         waits_more=max(0, len(waits) - WAITS_SHOWN),

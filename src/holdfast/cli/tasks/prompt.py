@@ -63,7 +63,7 @@ def _prompt(app: App, name: str) -> str:
     if agent is None:
         raise click.UsageError(f"There is no agent called {choice.agent}, so there is no prompt.")
     task, blobs = claimed(before, choice.agent, choice.model), Blobs(app.layout.cas)
-    room = StartInputs(
+    inputs = StartInputs(
         repo=app.repo,
         layout=app.layout,
         config=app.config,
@@ -72,7 +72,7 @@ def _prompt(app: App, name: str) -> str:
         base_of=lambda attempt: Diffs(app.repo, app.layout, task, attempt, app.reader()).base(),
         journal=app.reader(),
     )
-    return plan_start(room, task, _pinned(blobs, before) or file.definition, agent).prompt
+    return plan_start(inputs, task, _pinned(blobs, before) or file.definition, agent).prompt
 
 
 def _at_rest(task: Task) -> Task:
