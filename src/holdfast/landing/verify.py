@@ -28,8 +28,7 @@ from holdfast.git import objects
 from holdfast.landing import gates as running
 from holdfast.landing.gates import Gate, GatePlace, GateRun
 from holdfast.layout import Attempt, Layout
-from holdfast.ports import DidNotHappen, Happened, InDoubt
-from holdfast.ports import Reconciled
+from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.snapshots.store import CANDIDATES, MERGED
 from holdfast.storage.files import disk
 from holdfast.storage.files.json_file import decode_json, read_json
