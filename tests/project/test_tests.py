@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from kit import TESTS
+from kit import TESTS, TOP
 from rooms import HOUSES, parsed, rooms
 
 FILES = {str(path.relative_to(TESTS)): path.read_text() for path in sorted(TESTS.rglob("*.py"))}
@@ -89,3 +90,19 @@ def test_every_folder_of_tests_is_that_of_a_room() -> None:
     folders = {path.parent for path in TESTS.glob("*/**/test_*.py")}
     names = {".".join(folder.relative_to(TESTS).parts) for folder in folders}
     assert {name for name in names if name not in {*rooms(), *HOUSES, *others}} == set()
+
+
+def test_every_test_that_ci_chooses_by_name_exists() -> None:
+    # A name that nothing has chooses nothing, and the run stays green.
+    chosen = re.findall(
+        r"\b(?:test_[a-z_]+|is_resumed|wakes|usage_limit|suspended|later)\b", (TOP / ".ci/run").read_text()
+    )
+    real = [
+        name
+        for path, source in FILES.items()
+        if "real_agents" in path
+        for name in re.findall(r"def (test_\w+)", source)
+    ]
+    parameters = "".join(source for path, source in FILES.items() if "real_agents" in path)
+    assert len(chosen) > 4
+    assert [word for word in chosen if not any(word in name for name in real) and f'"{word}"' not in parameters] == []
