@@ -36,6 +36,7 @@ from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, TurnS
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
 from holdfast.processes import sandbox
+from kit.confined import needs_bwrap
 from kit.git import git
 from kit.runner import Bench
 
@@ -345,16 +346,8 @@ def test_an_agent_is_not_started_without_its_sandbox(bench: Bench, tmp_path: Pat
     assert ended.ending is Ending.NOT_STARTED and "install bubblewrap" in ended.detail and not bench.is_in("b")()
 
 
-def _why_not() -> str:
-    if shutil.which("bwrap") is None:
-        return "bwrap is not installed"
-    tried = subprocess.run(["bwrap", "--ro-bind", "/", "/", "true"], capture_output=True, text=True, check=False)
-    return "" if tried.returncode == 0 else f"bwrap is not permitted here: {tried.stderr.strip()}"
-
-
+@needs_bwrap
 def test_a_confined_agent_writes_in_its_worktree_and_nowhere_else(bench: Bench, tmp_path: Path) -> None:
-    if why := _why_not():
-        pytest.skip(why)
     (tmp_path / "open").mkdir()
     script = f"""
         write b inside
@@ -373,7 +366,6 @@ def test_a_confined_agent_writes_in_its_worktree_and_nowhere_else(bench: Bench, 
     assert git(bench.repo, "branch", "--list", "stolen") == "" and bench.tree(ended.snapshot) == {"a", "b"}
 
 
+@needs_bwrap
 def test_a_confined_agent_that_is_killed_has_crashed(bench: Bench) -> None:
-    if why := _why_not():
-        pytest.skip(why)
     assert bench.run("write b 1\ncrash", sandbox="bwrap").ending is Ending.CRASHED
