@@ -36,6 +36,7 @@ from holdfast.config.sections import (
     Text,
     Variable,
 )
+from holdfast.config.worktree import WorktreeSettings
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
 from holdfast.layout import HOME_VARIABLE
 
@@ -113,6 +114,10 @@ class Config(msgspec.Struct, frozen=True):
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0
     limits: LimitSettings = LimitSettings()
+    worktree: WorktreeSettings = WorktreeSettings()
+    disk_free_min: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="a start waits while the disk has fewer free bytes; 0: it never does")
+    ] = 0
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[
