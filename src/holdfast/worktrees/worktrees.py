@@ -51,6 +51,12 @@ _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 _CACHES = (".aider.tags.cache.v3", ".aider.tags.cache.v4")
 
 
+def judging_worktrees(layout: Layout) -> list[Path]:
+    """The worktrees in which gates run: first the one that is always there, whether it is made yet or not."""
+    first = layout.worktrees / _SCRATCH
+    return [first, *sorted(path for path in layout.worktrees.glob(f"{_SCRATCH}-*") if path.name[9:].isdigit())]
+
+
 class Worktrees:
     def __init__(
         self, repo: Path, layout: Layout, submodules: str = KEEP, audit_key: str = "", bounds: Bounds | None = None
