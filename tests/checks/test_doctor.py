@@ -140,6 +140,6 @@ def test_a_gate_that_tests_the_main_checkout_is_found_for_settings_and_tasks(rep
     assert f"in another checkout, {repo}. It tests that checkout and not the candidate" in second["said"]
     ran = type_in(repo, "run", "--plain")
     told = [line for line in (ran.stdout + ran.stderr).splitlines() if "tests that checkout and not" in line]
-    assert len(told) == 4, "each gate is told of before the run, and once when it has judged"
+    assert len(told) == 4, "the run warns of each gate before it begins, and once after it has judged"
     log = type_in(repo, "log", "--json").stdout
     assert log.count('"gate_warned"') == 2

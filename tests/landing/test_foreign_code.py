@@ -165,7 +165,7 @@ def test_a_gate_of_its_own_worktree_is_left_alone(project: Project, gate: str) -
     assert project.find(gate.format(project.main, project.work, project.outside)) is None
 
 
-def test_what_an_agent_puts_in_the_way_is_not_waited_for(project: Project) -> None:
+def test_a_pipe_a_loop_of_links_and_a_huge_file_count_as_nothing(project: Project) -> None:
     """A pipe in place of a program, endless links, and a file that is too large are nothing."""
     os.mkfifo(project.work / "pipe")
     (project.work / "loop").symlink_to("loop")

@@ -29,7 +29,7 @@ from holdfast.landing.lost_landings import settle_rewritten, undone
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges, pins
-from holdfast.worktrees.worktrees import judging_worktrees
+from holdfast.worktrees.content import judging_worktrees
 
 _UNJUDGED = (
     "it lands unchecked, because there is no gate: give the task a `verify:`, or set `gates:` in config/settings.yaml"

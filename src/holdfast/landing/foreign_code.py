@@ -28,7 +28,7 @@ from holdfast.landing.shell_words import SimpleCommand, simple_commands
 from holdfast.landing.verify import gates_of
 from holdfast.layout import Layout
 from holdfast.storage.files import plain
-from holdfast.worktrees.worktrees import judging_worktrees
+from holdfast.worktrees.content import judging_worktrees
 
 FILE_BYTES_MAX = 256 << 10
 LINE_BYTES_MAX = 4096
@@ -112,7 +112,7 @@ def foreign_code(
         if (first := next(uses, None)) is not None:
             path, how, kind = first
             shown = gate.command if isinstance(gate.command, str) else shlex.join(gate.command)
-            found.append(ForeignCode(gate.name, shown, path, checkouts.other(path), how, kind))
+            found.append(ForeignCode(gate.name, shown, path, checkouts.other(path), how, kind=kind))
     return found
 
 
