@@ -239,7 +239,7 @@ class Loop:
         report = self.board.take_in()
         self.holds.drop(report.edited)
         pins.release(self.context.repo, self.context.layout, map(self.board.task, report.cancelled))
-        self.context.tell(report)
+        self.context.note_intake(report)
 
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""
