@@ -336,8 +336,10 @@ class Loop:
         except ClaimRefused as error:
             held = NotStarted(str(error), soon=True)
         # Where it was started: whether the machine is well again is seen when its runner has ended.
-        if held is not None:
-            self.full = held.reason if held.for_all else ""
+        if held is None:
+            self.holds.note_room()
+        else:
+            self.full = held.reason if held.for_all and not held.soon else ""
             self.holds.hold_unstarted(task.id, held, stays=self.stays)
 
     # -- the other thread ---------------------------------------------------------------------------------------------
