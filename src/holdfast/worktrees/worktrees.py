@@ -35,17 +35,8 @@ from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import MODULES, record, recorded
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flocked
-from holdfast.worktrees import submodules
-from holdfast.worktrees.content import (
-    SCRATCH,
-    UnneededTree,
-    is_tree,
-    mend,
-    rescue,
-    scratch_mark,
-    store_of,
-    without_own_filters,
-)
+from holdfast.worktrees import content, submodules
+from holdfast.worktrees.content import UnneededTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.worktrees.submodules import INIT, KEEP
 
 LOCK_WAIT_S_MAX = 600.0
@@ -53,6 +44,7 @@ LOCK_POLL_S = 0.05
 WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
+_SCRATCH = content.SCRATCH
 # Git would run in a repository inside, with the settings that it finds there.
 _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 # Caches that a tool makes in any worktree, whatever its settings. They are not part of the work.
@@ -79,7 +71,7 @@ class Worktrees:
 
     @property
     def scratch_path(self) -> Path:
-        return self._layout.worktrees / SCRATCH
+        return self._layout.worktrees / _SCRATCH
 
     def private(self, task: str) -> Path:
         """The folder for the snapshots' own files."""
@@ -97,7 +89,7 @@ class Worktrees:
 
     def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
         """The sandbox for git over a worktree in which a confined process has worked; None: there was none."""
-        if path == self.scratch_path and not self.is_made(SCRATCH, scratch_mark(is_confined=True)):
+        if path == self.scratch_path and not self.is_made(_SCRATCH, scratch_mark(is_confined=True)):
             return None
         if path != self.scratch_path and self._own(path.name) is None:
             return None
@@ -204,13 +196,13 @@ class Worktrees:
         with self._locked():
             self._finish_removals()
             point("worktree.scratch.before")
-            if not (self.is_made(SCRATCH, mark) and self._clean(path, merged)):
+            if not (self.is_made(_SCRATCH, mark) and self._clean(path, merged)):
                 # A crash, a power cut or a gate has left it so that git cannot clean it: made again.
-                self._drop(SCRATCH, path)
+                self._drop(_SCRATCH, path)
                 # A filter may be a program of the commit itself: the files are written once it is confined.
                 add = ("worktree", "add", "--detach", "--force", "--force", "--no-checkout", "-q", str(path), merged)
                 self._git(self._repo, *add)
-                self._mark(SCRATCH, mark)
+                self._mark(_SCRATCH, mark)
                 self._git(path, "checkout", "--detach", "--force", "-q", merged)
             self._fill_scratch(path, merged)
             point("worktree.scratch.after")
@@ -219,7 +211,7 @@ class Worktrees:
     def _fill_scratch(self, path: Path, merged: str) -> None:
         """Makes the submodules again each time: gates may have left anything in them."""
         submodules.empty(self.store, path, merged, self._gone, whole=True)
-        place = self._place(path, SCRATCH)
+        place = self._place(path, _SCRATCH)
         if (place.git_dir / MODULES).is_dir():
             disk.remove_tree(place.git_dir / MODULES)
         if self._submodules == INIT:
@@ -314,7 +306,7 @@ class Worktrees:
     def drop_scratch(self) -> None:
         """Removes the gates' worktree, which the next verdict makes again, and what removals left behind."""
         with self._locked():
-            self._drop(SCRATCH, self._layout.worktrees / SCRATCH)
+            self._drop(_SCRATCH, self._layout.worktrees / _SCRATCH)
 
     def _holds(self, path: Path, landed: str) -> bool:
         """Whether the worktree, as `git add` would take it, is the landed tree; the data root is ignored."""
