@@ -131,6 +131,7 @@ SENTENCES: dict[str, Sentence] = {
     "landing_waits": Sentence(
         "its landing on {branch} waits: you have changed {paths} in your checkout", _landing_waits
     ),
+    "gate_warned": Sentence("{warning}", "Its gate {gate} may prove nothing: {warning}"),
     "landing_settled": Sentence(
         "its landing {commit:.12} left {branch}; it is there as {rewritten:.12} ({how})",
         "Its landing {commit} left the branch; now it is {rewritten} ({how})",
@@ -164,6 +165,7 @@ _EVENTS = {
     ("task_opened", "requeue"): "Put back; it can be continued",
     ("task_opened", "requeued_for_retry"): "To be continued from its last turn",
     ("task_opened", "retry"): "Opened again for another attempt",
+    ("task_opened", "changes_requested"): "Sent back by a person, with comments; the same conversation goes on",
     ("task_opened", "dependency_resolved"): "What it waited for has come",
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
     ("task_closed", "janitor_verified_and_merged"): "Verified and landed",

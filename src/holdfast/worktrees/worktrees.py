@@ -45,7 +45,7 @@ LOCK_POLL_S = 0.05
 WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
-_SCRATCH = ".scratch"
+_SCRATCH = content.SCRATCH
 # Git would run in a repository inside, with the settings that it finds there.
 _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 # Caches that a tool makes in any worktree, whatever its settings. They are not part of the work.
