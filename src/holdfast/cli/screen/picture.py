@@ -13,7 +13,7 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
-from holdfast.storage.journal.lock import Holder, live_owner
+from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.rows import Row, read_overview
 
@@ -70,7 +70,7 @@ def see(app: App) -> Picture:
     words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
     rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
     return Picture(
-        runs=live_owner(view.layout.lock),
+        runs=overview.owner,
         rows={row.id: row for row in rows},
         words=words,
         agents=agents,
