@@ -145,7 +145,7 @@ class RunContext:
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 
-    def tell(self, report: SyncReport) -> None:
+    def note_intake(self, report: SyncReport) -> None:
         """Notes for a person what a sync did or could not use, each sentence once in a run."""
         for task, words in report.told():
             if (told := f"{task}: {words}") not in self.heard:
