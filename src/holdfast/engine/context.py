@@ -142,6 +142,8 @@ class RunContext:
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
 
+    # Gates of which this run has looked whether they test another checkout.
+    warned: set[tuple[str, str | tuple[str, ...]]] = field(default_factory=set)
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 
