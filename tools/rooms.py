@@ -20,6 +20,7 @@ MODULES = {
 # A room imports itself and the rooms on lines above its own, never one beside it.
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
+    ["questions"],
     ["domain", "layout", "storage.files"],
     ["config", "git", "storage.records"],
     ["storage.journal"],

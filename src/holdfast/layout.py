@@ -57,12 +57,15 @@ class Attempt:
     spend = PathEntry("spend.jsonl", "durable")
     provenance = PathEntry("provenance.jsonl", "durable")
     events = PathEntry("events.jsonl", "durable")
+    questions = PathEntry("questions.jsonl", "durable")
     verdict = PathEntry("verdict.json", "durable")
     gates_lock = PathEntry("gates.lock", "durable")
     gates_begun = PathEntry("gates-begun.json", "durable")
     state = PathEntry("state.json", "projection")
     prompt = PathEntry("prompt.txt", "ephemeral")
     agent = PathEntry("agent/", "ephemeral", on_demand=True)
+    # One file for each answer that a living runner waits for.
+    answers = PathEntry("answers/", "ephemeral", on_demand=True)
     stop = PathEntry("stop", "ephemeral")
 
     def start(self, number: int) -> Path:

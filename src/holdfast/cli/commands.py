@@ -43,6 +43,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "retry": ("holdfast.cli.tasks.decisions:retry", "Open a failed task again."),
     "approve": ("holdfast.cli.tasks.decisions:approve", "Let a result land that waits for you."),
     "reject": ("holdfast.cli.tasks.decisions:reject", "Refuse a result that waits for you."),
+    "questions": ("holdfast.cli.tasks.questions:questions", "List what agents ask you, and wait for."),
+    "answer": ("holdfast.cli.tasks.questions:answer", "Answer what an agent asks: allow, deny, or words."),
     "resume": (
         "holdfast.cli.tasks.decisions:resume",
         "Continue the last attempt of a task that has failed or was stopped.",

@@ -29,6 +29,7 @@ from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promotion import Promotion, promote
+from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
 from holdfast.decisions.stops import stop
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve, resume
@@ -74,6 +75,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "undo": (Turn, undo),
     "fork": (Fork, fork),
     "stop": (Several, stop),
+    "answer": (QuestionReply, answer),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop"}

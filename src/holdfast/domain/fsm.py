@@ -114,6 +114,7 @@ class Reason(StrEnum):
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
     SHUTDOWN = "shutdown"
+    ASKED = "asked"
     # What becomes of the work.
     AGENT_FAILED = "agent_failed"
     AGENT_REFUSED = "agent_refused"

@@ -213,6 +213,7 @@ class Board:
                 number=task.number,
                 state=task.state,
                 parked=task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
+                asking=name in self.ledger.state.asking,
                 not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0),
                 subtask_timeout_s=(made.subtask_timeout_s or 0.0) if made else 0.0,
                 role=(made.role or "") if made else "",

@@ -39,6 +39,15 @@ class DecisionRefused(HoldfastError, exit_code=9):
     """The task {task} cannot be {verb}: {reason}. Nothing was changed; {hint}"""
 
 
+class QuestionUnknown(InputError):
+    """There is no question {question!r}. Nothing was changed; `holdfast questions` shows those that wait for an
+    answer."""
+
+
+class QuestionClosed(HoldfastError, exit_code=9):
+    """The question {question} {how}. Nothing was changed; `holdfast questions` shows those that wait for an answer."""
+
+
 class TurnUnknown(InputError):
     """There is no turn {turn} of {attempt}: it {known}. Nothing was changed; `holdfast turns {attempt}` shows what
     there is."""

@@ -20,6 +20,7 @@ from holdfast.clock import monotonic
 from holdfast.decisions.cancel_chain import follow_cancel
 from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
+from holdfast.decisions.questions import answer_overdue
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
 from holdfast.domain.attempt_records import Ending
@@ -42,9 +43,11 @@ from holdfast.engine.plan import (
     Lapse,
     Observation,
     Orphan,
+    Overdue,
     Retry,
     StartTask,
     VerifyAndLand,
+    due_questions,
     is_at_work,
     plan,
 )  # fmt: skip
@@ -304,6 +307,8 @@ class Loop:
                 context.move(task, event, REASONS[event])
             case Cancel(_, reason, cause):
                 follow_cancel(context, task, reason, cause)
+            case Overdue(_, question):
+                answer_overdue(context, task, question)
             case Lapse():
                 lapse(context, task)
 
@@ -389,6 +394,9 @@ class Loop:
         with self.board.lock:
             if (moment := self.board.graph.next_moment()) is not None:
                 waits.append(moment - self.context.clock())
+        waits += [
+            due - self.context.clock() for due, _ in due_questions(self.context.ledger.state, self.context.config)
+        ]
         if self._held():
             waits.append(LOOK_S)
         return max(0.01, min(waits))

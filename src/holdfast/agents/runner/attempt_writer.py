@@ -30,7 +30,8 @@ from holdfast.storage.records.ledger import LineLedger
 
 STEPS = (
     "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
-    "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
+    "turn_provenance", "turn_events", "turn_line", "question", "wake", "end_processes", "end_ledgers", "end_snapshot",
+    "exit",
 )  # fmt: skip
 RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
 

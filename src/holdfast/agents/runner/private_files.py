@@ -14,6 +14,19 @@ from holdfast.domain.attempt_records import Launch
 from holdfast.layout import Attempt, Layout
 from holdfast.snapshots.submodule_state import is_real
 from holdfast.storage.files import disk
+from holdfast.storage.records.attempt_folder import PRIVATE
+
+
+def write_inputs(layout: Layout, files: Attempt, launch: Launch) -> tuple[str, ...]:
+    """Writes the prompt and the files that a start needs; returns its arguments, with their names filled in."""
+    argv = launch.argv
+    if launch.prompt:
+        disk.replace(files.prompt, launch.prompt.encode(), PRIVATE)
+        argv = tuple(part.replace("{prompt_file}", str(files.prompt)) for part in argv)
+    if launch.files:
+        write_files(layout, files, launch)
+        argv = tuple(part.replace("{files}", str(files.agent)) for part in argv)
+    return argv
 
 
 def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
