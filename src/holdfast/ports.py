@@ -209,7 +209,7 @@ class AskingStream(Stream, Protocol):
     """
 
     def answer(self, asked: PersonAsked, verdict: Verdict) -> bytes:
-        """What the agent is told, on the way by which it asked: its hook's output, or its standard input."""
+        """The reply for the agent, on the way by which it asked: its hook's output, or its standard input."""
 
 
 class HookedStream(AskingStream, Protocol):

@@ -77,7 +77,7 @@ def _closed(decision: DecisionContext, name: str, task: Task) -> QuestionClosed:
 
 
 def answer_overdue(context: RunContext, task: Task, name: str) -> None:
-    """Denies a question that nobody has answered in time. The agent is told so."""
+    """Denies a question that nobody has answered in time. The agent gets that as the reason."""
     if not any(each.id == name for each in open_questions(task)):
         return
     words = f"no answer came within {context.config.question_timeout_s:g} s."

@@ -33,23 +33,8 @@ from holdfast.engine.context import LandingThread, RunContext
 from holdfast.engine.landing import see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import (
-    REASONS,
-    ApplyExit,
-    Begin,
-    Cancel,
-    Command,
-    Continue,
-    Follow,
-    Lapse,
-    Observation,
-    Orphan,
-    Overdue,
-    Retry,
-    StartTask,
-    VerifyAndLand,
-    due_questions,
-    is_at_work,
-    plan,
+    REASONS, ApplyExit, Begin, Cancel, Command, Continue, Follow, Lapse, Observation, Orphan, Overdue, Retry, StartTask,
+    VerifyAndLand, due_questions, is_at_work, plan,
 )  # fmt: skip
 from holdfast.engine.recovery import note_adopted, remove_leftovers
 from holdfast.engine.start import NotStarted, start

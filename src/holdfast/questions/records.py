@@ -1,4 +1,4 @@
-"""A question of an agent's, its answer, and what of both the agent's next start is told."""
+"""A question of an agent's, its answer, and the words in which the agent gets it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AnswerKind = Literal["allow", "deny", "say"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What the agent is told of a call that it asked for. `defer`: to end now, and to be resumed with the answer."""
+    """The reply to an agent about a call that it asked for. `defer`: to end now, and to be resumed with the answer."""
 
     decision: Literal["allow", "deny", "say", "defer", "own"]
     words: str = ""
@@ -66,7 +66,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The answer as the agent is told."""
+        """The answer as the agent gets it."""
         assert self.answer, "it is answered"
         if self.answer == "allow":
             return Verdict("allow")

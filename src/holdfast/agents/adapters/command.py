@@ -124,7 +124,7 @@ class Scripted(_Plain):
             stdin=work.definition.script or "",
             uses_model=False,
             policy=work.policy or PermissionPolicy(),
-            # A script that asks is told the answers.
+            # A script that asks gets the answers on its standard input.
             talks=is_asking(work.definition.script or ""),
         )
 

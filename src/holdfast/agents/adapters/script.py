@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def _script() -> str:
-    """The script, alone or as the first line that it is told."""
+    """The script, alone or as the first line of a dialogue."""
     first = sys.stdin.readline()
     if first.startswith('{"script":'):
         return str(msgspec.json.decode(first)["script"])
@@ -99,7 +99,7 @@ def _script() -> str:
 
 
 def _ask(verb: str, rest: str, call: str, *, defers: bool) -> Verdict:
-    """Asks before a turn; returns the answer that it is told."""
+    """Asks before a turn; returns the answer."""
     kind: Literal["permission", "words"] = "words" if verb == "question" else "permission"
     _tell(ToolStarted(verb, call, rest))
     _tell(PersonAsked(call, verb, rest, kind, defers))

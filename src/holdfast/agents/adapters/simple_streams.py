@@ -22,7 +22,7 @@ TEMPORARY = 75
 class OwnEvents:
     """JSON lines of `domain/agent_events`, as `holdfast.agents.adapters.script` writes them.
 
-    A script that asks is told one line for each answer; the first line is the script itself.
+    A script that asks gets one line for each answer; the first line is the script itself.
     """
 
     _is_finished = False

@@ -111,9 +111,8 @@ class Child:
         if pipe is None or pipe.closed or not self._unsent:
             return
         try:
-            self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent) :]
-        except BlockingIOError:
-            pass
+            # None where it takes nothing now.
+            self._unsent = self._unsent[pipe.write(self._unsent) or 0 :]
         except OSError:
             # It has ended, or closed its input: what its end was is seen elsewhere.
             self._unsent = b""

@@ -1,6 +1,6 @@
 """Decides what an agent asks before a call: by its policy, by an answer that it was given, or by asking a person.
 
-A question is a line of `questions.jsonl`, synced before the agent is told anything; the orchestrator journals it. The
+A question is a line of `questions.jsonl`, synced before the agent gets any reply; the orchestrator journals it. The
 answer comes with the order of the next start or, for an agent that waits as a process, as a file in `answers/`. A
 question that is equal to one with an answer is not asked again (`Question.is_equal`).
 """

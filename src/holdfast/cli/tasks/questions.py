@@ -42,7 +42,7 @@ def questions(ctx: click.Context, task: str, shows_answered: bool, as_json: bool
 @click.argument("question")
 @click.option("--allow", "allows", is_flag=True, help="The agent may make this call, this once.")
 @click.option("--always", is_flag=True, help="It may, and the settings allow such a call from now on.")
-@click.option("--deny", metavar="WHY", help="It may not; the agent is told why.")
+@click.option("--deny", metavar="WHY", help="It may not; the agent gets the reason.")
 @click.option("--say", metavar="WORDS", help="The answer in words, to a question that wants words.")
 @prints_json
 def answer(
