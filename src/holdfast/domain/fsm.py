@@ -113,6 +113,7 @@ class Reason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
+    SETUP_FAILED = "setup_failed"
     SHUTDOWN = "shutdown"
     ASKED = "asked"
     # What becomes of the work.

@@ -33,8 +33,22 @@ from holdfast.engine.context import LandingThread, RunContext
 from holdfast.engine.landing import see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import (
-    REASONS, ApplyExit, Begin, Cancel, Command, Continue, Follow, Lapse, Observation, Orphan, Overdue, Retry, StartTask,
-    VerifyAndLand, due_questions, is_at_work, plan,
+    REASONS,
+    ApplyExit,
+    Begin,
+    Cancel,
+    Command,
+    Continue,
+    Follow,
+    Lapse,
+    Observation,
+    Orphan,
+    Overdue,
+    Retry,
+    StartTask,
+    VerifyAndLand,
+    is_at_work,
+    plan,
 )  # fmt: skip
 from holdfast.engine.recovery import note_adopted, remove_leftovers
 from holdfast.engine.start import NotStarted, start
@@ -47,7 +61,6 @@ from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
 
 BEAT_S = 10.0
-
 # Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
 Work = Callable[["Loop"], list[str]]
 
@@ -227,7 +240,7 @@ class Loop:
         report = self.board.take_in()
         self.holds.drop(report.edited)
         pins.release(self.context.repo, self.context.layout, map(self.board.task, report.cancelled))
-        self.context.tell(report)
+        self.context.note_intake(report)
 
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""
@@ -258,8 +271,6 @@ class Loop:
             try:
                 self._perform(command)
             except HoldfastError as error:
-                if is_fatal(error):
-                    raise
                 handle_failure(self.context, self.holds, command.task, error, stays=self.stays)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
@@ -326,8 +337,10 @@ class Loop:
         except ClaimRefused as error:
             held = NotStarted(str(error), soon=True)
         # Where it was started: whether the machine is well again is seen when its runner has ended.
-        if held is not None:
-            self.full = held.reason if held.for_all else ""
+        if held is None:
+            self.holds.note_room()
+        else:
+            self.full = held.reason if held.for_all and not held.soon else ""
             self.holds.hold_unstarted(task.id, held, stays=self.stays)
 
     # -- the other thread ---------------------------------------------------------------------------------------------
