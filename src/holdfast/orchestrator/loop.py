@@ -392,9 +392,6 @@ class Loop:
         with self.board.lock:
             if (moment := self.board.graph.next_moment()) is not None:
                 waits.append(moment - self.context.clock())
-        waits += [
-            due - self.context.clock() for due, _ in due_questions(self.context.ledger.state, self.context.config)
-        ]
         if self._held():
             waits.append(LOOK_S)
         return max(0.01, min(waits))
