@@ -16,7 +16,7 @@ from holdfast.clock import wall
 from holdfast.crashpoints import point
 from holdfast.domain.attempt_records import Exit, Order, TurnLine
 from holdfast.domain.spend import Spend
-from holdfast.errors import DiskError
+from holdfast.errors import DiskError, HoldfastError
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import bwrap, sandbox
@@ -258,3 +258,9 @@ def write_exit(files: Attempt, exit: Exit) -> None:
     exit = msgspec.structs.replace(exit, detail=redact.without_secrets(exit.detail))
     with step("exit"):
         disk.replace(files.exit, msgspec.json.encode(exit) + b"\n", PRIVATE)
+
+
+def wake(layout: Layout) -> None:
+    """Signals the orchestrator, if there is one, that there is something to read."""
+    with step("wake"), contextlib.suppress(HoldfastError):
+        disk.touch(layout.signals / "WAKEUP")

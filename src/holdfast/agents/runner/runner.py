@@ -28,7 +28,7 @@ import msgspec
 from holdfast.agents.common import environment
 from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
-from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
+from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, wake, write_exit
 from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
 from holdfast.agents.runner.dialogue import Dialogue
@@ -236,7 +236,7 @@ class Runner:
                 self._child.hang_up()
         elif isinstance(event, PersonAsked):
             if not self._dialogue.ask(event, self._talk.turn):
-                self._wake()
+                wake(self._layout)
         elif self._talk.rate_limited is not None:
             found = start_outcome.rate_limited(self._talk)
         elif isinstance(event, Spent):
@@ -258,15 +258,10 @@ class Runner:
         # If the turn could not be saved, the agent does not continue: it is ended as it is.
         if stops:
             self._child.resume()
-        self._wake()
+        wake(self._layout)
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
         return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
-
-    def _wake(self) -> None:
-        """Signals the orchestrator, if there is one, that there is something to read."""
-        with step("wake"), contextlib.suppress(HoldfastError):
-            disk.touch(self._layout.signals / "WAKEUP")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -324,7 +319,7 @@ class Runner:
         write_exit(self._files, exit)
         if exit.ending is Ending.STOPPED:
             disk.unlink(self._files.stop, missing_ok=True)
-        self._wake()
+        wake(self._layout)
         return exit
 
     def _last_snapshot(self) -> str:
