@@ -27,6 +27,7 @@ from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
+from holdfast.decisions.conversations import Telling, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.reassignment import Reassignment, reassign
@@ -74,6 +75,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "undo": (Turn, undo),
     "fork": (Fork, fork),
     "stop": (Several, stop),
+    "tell": (Telling, tell),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop"}
