@@ -61,7 +61,7 @@ TASK_DRAWN = """
     CANCELLED --> [*]
 """
 # Where that drawing is silent: approval is governed by the table too, and an orphan, a result and a failure
-# can be cancelled.
+# can be cancelled. What a person wants changed goes on in the same attempt.
 TASK_DECIDED = """
     DONE --> CANCELLED : manual cancel
     FAILED --> CANCELLED : manual cancel
@@ -69,6 +69,7 @@ TASK_DECIDED = """
     DONE --> PENDING_APPROVAL : approval requested
     PENDING_APPROVAL --> DONE : approval granted
     PENDING_APPROVAL --> FAILED : approval rejected
+    PENDING_APPROVAL --> OPEN : changes requested
     PENDING_APPROVAL --> CANCELLED : manual cancel
 """
 TURN_DRAWN = """

@@ -160,6 +160,26 @@ def test_an_approval_is_remembered_until_the_work_is_thrown_back() -> None:
     assert not fold(facts(*thrown_back)).tasks["t"].approved
 
 
+def test_a_task_that_is_sent_back_goes_on_in_the_same_attempt_and_conversation() -> None:
+    done = moved("task_done", TaskEvent.AGENT_REPORTS_SUCCESS, candidate="c1", session="s", tree="t1")
+    asked = [added(), CLAIM, START, done, moved("task_approval_requested", TaskEvent.APPROVAL_REQUESTED)]
+    back = moved("task_opened", TaskEvent.CHANGES_REQUESTED, feedback="f1")
+    task = fold(facts(*asked, back)).tasks["t"]
+    assert task.state is TaskState.OPEN and task.continues and not task.approved and not task.claim.agent
+    assert (task.candidate, task.feedback, task.session, task.attempt.tree) == ("c1", "f1", "s", "t1")
+    again = fold(facts(*asked, back, CLAIM)).tasks["t"]
+    assert (again.attempt.id, again.attempts, again.attempt.tree, again.past) == ("t.1", 1, "t1", ())
+    assert (again.candidate, again.feedback, again.session) == ("c1", "f1", "s")
+
+
+def test_a_task_without_an_attempt_that_is_sent_back_continues_none() -> None:
+    split = [added(), moved("task_split", TaskEvent.DECOMPOSED_BEFORE_CLAIM)]
+    split += [moved("task_done", TaskEvent.ALL_SUBTASKS_COMPLETED)]
+    split += [moved("task_approval_requested", TaskEvent.APPROVAL_REQUESTED)]
+    task = fold(facts(*split, moved("task_opened", TaskEvent.CHANGES_REQUESTED))).tasks["t"]
+    assert task.state is TaskState.OPEN and not task.continues
+
+
 def test_flags_stand_beside_the_state() -> None:
     state = fold(facts(added(), ("task_flagged", {"task": "t", "not_before": 500.0})))
     assert state.tasks["t"].not_before == 500.0 and state.tasks["t"].state is TaskState.OPEN

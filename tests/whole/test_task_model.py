@@ -65,7 +65,10 @@ MOVES = {
         "janitor_verified_and_merged": "CLOSED", "verification_rejected": "FAILED",
         "approval_requested": "PENDING_APPROVAL", "manual_cancel": "CANCELLED",
     },
-    "PENDING_APPROVAL": {"approval_granted": "DONE", "approval_rejected": "FAILED", "manual_cancel": "CANCELLED"},
+    "PENDING_APPROVAL": {
+        "approval_granted": "DONE", "approval_rejected": "FAILED", "changes_requested": "OPEN",
+        "manual_cancel": "CANCELLED",
+    },
     "FAILED": {"retry": "OPEN", "manual_cancel": "CANCELLED"},
     "CLOSED": {},
     "CANCELLED": {},
@@ -78,7 +81,7 @@ ENTRY = {
 FOLDER = {"OPEN": "open", "BLOCKED": "open", "CLOSED": "closed", "CANCELLED": "closed", "FAILED": "failed"}
 HELD = {"CLAIMED", "IN_PROGRESS", "ORPHANED", "DONE", "PENDING_APPROVAL"}
 EDITABLE = {"OPEN", "BLOCKED", "CLAIMED", "IN_PROGRESS"}
-GIVE_BACK = {"unclaim", "requeue"}
+GIVE_BACK = {"unclaim", "requeue", "changes_requested"}
 PICKS = strategies.integers(min_value=0, max_value=10**6)
 # Of a dead process: what the kernel was given (none), or one of the disks that a power cut leaves.
 LEFT = strategies.none() | PICKS

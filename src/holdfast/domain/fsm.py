@@ -92,6 +92,7 @@ class Reason(StrEnum):
     # Work is cut short or thrown back.
     CANCELLED = "cancelled"
     REJECTED = "rejected"
+    CHANGES_REQUESTED = "changes_requested"
     DEFINITION_DELETED = "definition_deleted"
     DEPENDENCY_FAILED = "dependency_failed"
     PARENT_CANCELLED = "parent_cancelled"

@@ -41,7 +41,7 @@ _decode = msgspec.json.Decoder(Task).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 _NOTHING = Spend()
 # Events after which the next claim goes on with the same attempt.
-_GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN}
+_GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN, TaskEvent.CHANGES_REQUESTED}
 _HELD = AT_WORK | {TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
 
 
@@ -180,7 +180,8 @@ class State:
             outage.fold_move(self.outages, task, moved, entry.timestamp)
             task.start = replace(task.start, began=0.0, reserved=Caps())
         task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
-        task.continues = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
+        is_continued = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
+        task.continues = is_continued and bool(task.attempt.id)
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
         resumes = task.attempt.resumes + (task.state is TaskState.ORPHANED and target is TaskState.OPEN)
         task.attempt = replace(task.attempt, resumes=resumes, tree=moved.tree or task.attempt.tree)

@@ -4,6 +4,8 @@ An event's name says what happened, in the words of the original diagram: what t
 explains and is left out, and what it parts by a slash is two events that lead the same way.
 
 - PENDING_APPROVAL holds a candidate that a person must see: granted, it is DONE again and may land.
+- `changes_requested` is ours, not of the original diagram: a person wants the candidate changed. The task is OPEN
+  again, and its next claim continues the same attempt and conversation. No attempt is spent: nothing has failed.
 - An orphan that is continued goes ORPHANED → OPEN → CLAIMED and keeps its attempt. `partial_work_merged` means that its
   tree was salvaged as a candidate; it is verified like any other before it lands.
 - A failed gate and a landing conflict are both `verification_rejected`; the move's reason tells which.
@@ -71,6 +73,7 @@ class TaskEvent(StrEnum):
     APPROVAL_REQUESTED = "approval_requested"
     APPROVAL_GRANTED = "approval_granted"
     APPROVAL_REJECTED = "approval_rejected"
+    CHANGES_REQUESTED = "changes_requested"
 
 
 _S, _E = TaskState, TaskEvent
@@ -117,6 +120,7 @@ TASK: Machine[TaskState, TaskEvent] = Machine(
         Transition(_S.DONE, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.PENDING_APPROVAL, _E.APPROVAL_GRANTED, _S.DONE),
         Transition(_S.PENDING_APPROVAL, _E.APPROVAL_REJECTED, _S.FAILED),
+        Transition(_S.PENDING_APPROVAL, _E.CHANGES_REQUESTED, _S.OPEN),
         Transition(_S.PENDING_APPROVAL, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.FAILED, _E.RETRY, _S.OPEN),
         Transition(_S.FAILED, _E.MANUAL_CANCEL, _S.CANCELLED),
@@ -152,6 +156,7 @@ _VERBS = {
     _E.APPROVAL_GRANTED: "approved",
     _E.REJECTED: "rejected",
     _E.APPROVAL_REJECTED: "rejected",
+    _E.CHANGES_REQUESTED: "sent back",
     _E.MANUAL_CANCEL: "cancelled",
     _E.RETRY: "tried again",
     _E.FORCE_REASSIGN: "given to another agent",

@@ -218,6 +218,8 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         candidate=candidate,
         session=ended.session,
         rest=uncounted_spend(context, task, ended),
+        # A person may send it back: then the same attempt goes on with it.
+        tree=ended.snapshot,
         agent=task.claim.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
         told=ended.told,

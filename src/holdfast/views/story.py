@@ -167,6 +167,7 @@ _EVENTS = {
     ("task_opened", "requeue"): "Put back; it can be continued",
     ("task_opened", "requeued_for_retry"): "To be continued from its last turn",
     ("task_opened", "retry"): "Opened again for another attempt",
+    ("task_opened", "changes_requested"): "Sent back by a person, with comments; the same conversation goes on",
     ("task_opened", "dependency_resolved"): "What it waited for has come",
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
     ("task_closed", "janitor_verified_and_merged"): "Verified and landed",
