@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.decisions.context import Answer, DecisionContext, refused
-from holdfast.decisions.tasks import expect_at_rest, resuming, who_goes_on
+from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
+from holdfast.decisions.reviews import sent_back
+from holdfast.decisions.tasks import UNDER_WAY, One, expect_at_rest, resume, resuming, who_goes_on
 from holdfast.domain.entries import STOPPED, TaskTold
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, OVER, TaskEvent, TaskState
@@ -41,6 +42,25 @@ def tell(decision: DecisionContext, asked: Telling) -> Answer:
     return decision.answer(task, note=_note(decision, task))
 
 
+class Resumption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`message`: words for the agent when it goes on."""
+
+    task: str
+    message: str = ""
+
+
+def resume_told(decision: DecisionContext, asked: Resumption) -> Answer:
+    """Resumes; with a message, that is to tell it, where there is something to resume."""
+    task = decision.task(asked.task)
+    if not asked.message:
+        return resume(decision, One(asked.task))
+    if not decision.has_begun():
+        expect_decided(task, "resumed", or_stopped=True)
+        if task.state is not TaskState.FAILED and task.state not in UNDER_WAY:
+            raise refused(task, "resumed", f'`holdfast tell {task.id} "…"` tells its agent.')
+    return tell(decision, Telling(asked.task, asked.message))
+
+
 def told(decision: DecisionContext, task: Task, message: str, number: int = 0) -> Record:
     """The record of a message. Its id is that of the request, so that asking again tells nothing twice."""
     if not message.strip():
@@ -66,6 +86,8 @@ def expect_tellable(decision: DecisionContext, task: Task) -> None:
     if task.claim.remote and task.state in AT_WORK:
         hint = f"`holdfast edit {task.id}` changes its goal for the next attempt."
         raise refused(task, "told anything", hint, f"{task.claim.agent} works on it elsewhere")
+    if task.state in _JUDGED and not task.attempt.id:
+        raise refused(task, "told anything", "tell one of its subtasks.", "no agent has worked on it")
     if task.state is TaskState.DONE:
         expect_at_rest(decision, task, "told anything")
 
@@ -73,7 +95,9 @@ def expect_tellable(decision: DecisionContext, task: Task) -> None:
 def _fork_hint(task: Task) -> str:
     if not task.attempt.turn:
         return 'its conversation is over; `holdfast add "…"` begins another task.'
-    return f"its conversation is over; `holdfast fork {task.id} --turn {task.attempt.turn}` begins a task with its work."
+    return (
+        f"its conversation is over; `holdfast fork {task.id} --turn {task.attempt.turn}` begins a task with its work."
+    )
 
 
 def _waking(decision: DecisionContext, task: Task) -> list[Record]:
@@ -82,8 +106,7 @@ def _waking(decision: DecisionContext, task: Task) -> list[Record]:
         return []
     records: list[Record] = []
     if task.state in _JUDGED and not decision.has_done("task_opened", 0):
-        facts = {"attempt": task.attempt.id}
-        records = [decision.moved(task, TaskEvent.CHANGES_REQUESTED, Reason.TOLD, facts=facts)]
+        records = [sent_back(decision, task)]
     elif task.state is TaskState.FAILED or decision.has_done("task_opened", 0):
         records = resuming(decision, task) if task.attempt.id else _reopening(decision, task)
     is_paused = task.state is TaskState.OPEN and bool(task.not_before and task.cause)
@@ -102,7 +125,7 @@ def _reopening(decision: DecisionContext, task: Task) -> list[Record]:
 
 def _note(decision: DecisionContext, task: Task) -> str:
     if task.parked and task.parked != STOPPED:
-        return f"it is told when you have decided what else is open, with `holdfast resolve {task.id}`"
+        return f"its agent gets it when you have decided what else is open, with `holdfast resolve {task.id}`"
     if not task.told:
         return "it has heard it"
     if task.state in AT_WORK:

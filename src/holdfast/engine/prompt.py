@@ -29,6 +29,15 @@ FIELDS = (
     "task", "attempt", "title", "goal", "context", "files", "acceptance", "paths", "earlier", "feedback", "conflicts",
     "interrupted", "history", "told",
 )  # fmt: skip
+# Also added to a template of the user's own that has no place for it: a person's message always reaches the agent.
+TOLD = """\
+{{#told}}
+## What a person tells you now
+
+{{told}}
+
+{{/told}}
+"""
 TEMPLATE = """\
 {{#title}}
 # {{title}}
@@ -100,15 +109,7 @@ The worktree holds your work merged with the newest state of the target branch. 
 
 {{/history}}
 """
-# Also behind a template of the user's own that has no place for it: what a person says always reaches the agent.
-TOLD = """\
-{{#told}}
-## What a person tells you now
-
-{{told}}
-
-{{/told}}
-"""
+TEMPLATE += TOLD
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -223,7 +224,7 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
 
 
 def _messages(layout: Layout, task: Task) -> str:
-    """A person's messages that no start is known to have seen. One that was given to a start that died may have been."""
+    """A person's messages that no start is known to have seen. One given to a start that died may have been."""
     given = set[str]()
     for number in range(1, task.attempts + 1) if task.told else ():
         path = layout.attempt_files(f"{task.id}.{number}").told

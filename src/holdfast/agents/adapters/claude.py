@@ -162,9 +162,7 @@ class ClaudeStream:
 
     def answer(self, given: bytes, text: str) -> str:
         name = json_fields.text(json_fields.line(given), "hook_event_name") or "PostToolUse"
-        return msgspec.json.encode(
-            {"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}
-        ).decode()
+        return msgspec.json.encode({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}).decode()
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
         return () if self._is_finished else (broke_off(code),)
