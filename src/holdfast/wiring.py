@@ -182,7 +182,7 @@ def prepare(context: RunContext) -> None:
         context.watch.await_open()
         put_back_config(layout, context.note)
     take_up(context, settles=True)
-    context.tell(context.intake)
+    context.note_intake(context.intake)
     for each in context.closed:
         context.note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
     context.board.backlog.keep(layout.definitions)

@@ -142,10 +142,12 @@ class RunContext:
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
 
+    # Gates of which this run has looked whether they test another checkout.
+    warned: set[tuple[str, str | tuple[str, ...]]] = field(default_factory=set)
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 
-    def tell(self, report: SyncReport) -> None:
+    def note_intake(self, report: SyncReport) -> None:
         """Notes for a person what a sync did or could not use, each sentence once in a run."""
         for task, words in report.told():
             if (told := f"{task}: {words}") not in self.heard:

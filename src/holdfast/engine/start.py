@@ -39,7 +39,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.ports import Agent, LedgerReader, Work
-from holdfast.processes import bwrap
+from holdfast.processes import bwrap, host
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.audit.key import configured_path
@@ -54,7 +54,8 @@ ORDER_TYPE = "application/json"
 
 
 class NotStarted(msgspec.Struct, frozen=True):
-    """The reason why a task was not started. `soon`: an agent's end may change it. `for_all`: it holds for every task.
+    """The reason why a task was not started. `soon`: an agent's end may change it. `for_all`: it holds for every task;
+    with `soon`, the run starts nothing for a moment and then looks again.
     `fault`: the machine failed, and the task is open again under the same attempt. `until`: when it may be started
     again, where that is known. `of_agent`: the reason is its agent's, not its own."""
 
@@ -71,6 +72,8 @@ _OTHERS_INSIDE = ("/tmp/", "/dev/")
 
 def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None:
     """Starts a runner for the task, or says why not."""
+    if short := _shortage(context):
+        return NotStarted(short, soon=True, for_all=True)
     made = context.board.definition(task.id)
     if made is None:
         return NotStarted("its file is gone or cannot be used")
@@ -120,6 +123,14 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             return NotStarted(str(error), fault=True)
         context.fail(task, TaskEvent.IMMEDIATE_FAILURE, Reason.NOT_STARTED, "not_started", str(error))
     return None
+
+
+def _shortage(context: RunContext) -> str:
+    """The reason why the machine has no room for another agent."""
+    if (least := context.config.memory_free_min) is None:
+        return ""
+    at_work = map(context.board.task, sorted(context.board.active))
+    return host.shortage(host.look(), least, host.young(at_work, context.clock()))
 
 
 def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:

@@ -77,6 +77,11 @@ class Overview(msgspec.Struct, frozen=True):
         """The ids that no new task can have."""
         return {*self.rows, *(task for problem in self.problems for task in problem.tasks)}
 
+    @property
+    def unfinished(self) -> list[Definition]:
+        """The definitions of the tasks that are not over."""
+        return [file.definition for name, file in self.files.items() if self.rows[name].state not in OVER]
+
 
 def read_overview(app: App) -> Overview:
     view = app.look()

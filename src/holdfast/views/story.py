@@ -134,6 +134,7 @@ SENTENCES: dict[str, Sentence] = {
     "landing_waits": Sentence(
         "its landing on {branch} waits: you have changed {paths} in your checkout", _landing_waits
     ),
+    "gate_warned": Sentence("{warning}", "Its gate {gate} may prove nothing: {warning}"),
     "landing_settled": Sentence(
         "its landing {commit:.12} left {branch}; it is there as {rewritten:.12} ({how})",
         "Its landing {commit} left the branch; now it is {rewritten} ({how})",

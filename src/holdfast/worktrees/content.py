@@ -22,6 +22,8 @@ from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import ModuleState, is_empty, links_in
 from holdfast.storage.files import disk
 
+SCRATCH = ".scratch"
+
 
 class UnneededTree(msgspec.Struct, frozen=True):
     """A worktree that no task needs, and why it still exists."""
@@ -109,6 +111,12 @@ def mend(repository: git.Repository, base: str, run: Callable[..., git.GitResult
     if run("ls-files", "-z", codes=(0, 128)).code or not index.exists():
         disk.unlink(index, missing_ok=True)
         run("read-tree", "HEAD")
+
+
+def judging_worktrees(layout: Layout) -> list[Path]:
+    """The worktrees in which gates run: first the one that is always there, whether it is made yet or not."""
+    first = layout.worktrees / SCRATCH
+    return [first, *sorted(path for path in layout.worktrees.glob(f"{SCRATCH}-*") if path.name[9:].isdigit())]
 
 
 def scratch_mark(*, is_confined: bool) -> bytes:

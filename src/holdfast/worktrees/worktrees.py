@@ -35,7 +35,7 @@ from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import MODULES, record, recorded
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flocked
-from holdfast.worktrees import submodules
+from holdfast.worktrees import content, submodules
 from holdfast.worktrees.content import UnneededTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
 from holdfast.worktrees.submodules import INIT, KEEP
 
@@ -44,7 +44,7 @@ LOCK_POLL_S = 0.05
 WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
-_SCRATCH = ".scratch"
+_SCRATCH = content.SCRATCH
 # Git would run in a repository inside, with the settings that it finds there.
 _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 # Caches that a tool makes in any worktree, whatever its settings. They are not part of the work.
