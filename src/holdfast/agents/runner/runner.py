@@ -34,7 +34,7 @@ from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
 from holdfast.agents.runner.inbox import Inbox
 from holdfast.agents.runner.limits import LimitWatch, Stop
-from holdfast.agents.runner.private_files import remove_secrets, write_files
+from holdfast.agents.runner.private_files import prepare, remove_secrets
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
@@ -98,13 +98,7 @@ class Runner:
         self._writer.begin()
         self._writer.give(self._talk, order.told)
         self._inbox = Inbox(self._files, order, self._writer)
-        argv = order.launch.argv
-        if order.launch.prompt:
-            disk.replace(self._files.prompt, order.launch.prompt.encode(), attempt_folder.PRIVATE)
-            argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
-        if order.launch.files:
-            write_files(self._layout, self._files, order.launch)
-            argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
+        argv = prepare(self._layout, self._files, order.launch)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         wrapped = sandbox.wrapped(order, argv, self._files)
