@@ -205,10 +205,10 @@ class AskingStream(Stream, Protocol):
     """Of an agent that asks before a call, by the event `PersonAsked`.
 
     The runner decides about each by the policy, by an answer that the journal has, or by asking a person, and then
-    calls `answer`, once for each event; where a person is asked for a call that is not deferred, that may take days.
+    calls `reply`, once for each event; where a person is asked for a call that is not deferred, that may take days.
     """
 
-    def answer(self, asked: PersonAsked, verdict: Verdict) -> bytes:
+    def reply(self, asked: PersonAsked, verdict: Verdict) -> bytes:
         """The reply for the agent, on the way by which it asked: its hook's output, or its standard input."""
 
 
@@ -217,6 +217,9 @@ class HookedStream(AskingStream, Protocol):
 
     def hook(self, said: bytes) -> Sequence[AgentEvent] | None:
         """The events of a hook call, which the stream does not repeat. None: not yet; the hook waits."""
+
+    def answer(self, given: bytes, text: str) -> str:
+        """The hook's output, by which a person's message reaches the agent."""
 
 
 class TalkingStream(AskingStream, Protocol):

@@ -325,7 +325,7 @@ def _order(
         turn=task.attempt.turn,
         counted=_counted(context, task, found.session),
         policy=policy_of(context.config, made, agent.name),
-        answers=bool(found.session) and is_answered_start(task),
+        answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
     return Order(
         task=task.id,
@@ -346,6 +346,7 @@ def _order(
         sandbox_network=context.config.sandbox_network,
         answered=tuple(each for each in task.questions if not each.is_open),
         audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
+        told=task.told,
         prices={name: price.per_million for name, price in context.config.prices.items()},
         variables=dict(variables),
     )

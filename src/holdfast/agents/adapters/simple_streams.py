@@ -30,7 +30,7 @@ class OwnEvents:
     def __init__(self, script: str = "") -> None:
         self._outgoing = msgspec.json.encode({"script": script}) + b"\n"
 
-    def answer(self, asked: PersonAsked, verdict: Verdict) -> bytes:
+    def reply(self, asked: PersonAsked, verdict: Verdict) -> bytes:
         return msgspec.json.encode(verdict) + b"\n"
 
     def outgoing(self) -> bytes:

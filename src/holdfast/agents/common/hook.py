@@ -2,8 +2,8 @@
 until it is decided whether it may make the call.
 
 The hook is a few lines of shell: it writes its input to `call-<pid>.json` in the folder of the agent's files, and waits
-until the runner removes that file; then it prints what `call-<pid>.answer` says, if there is one. A hook that is never
-answered ends with its agent.
+until the runner removes that file. Then it prints the answer, where there is one: `call-<pid>.out`, by which a person's
+message reaches the agent, and the decision about a call. A hook that is never answered ends with its agent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCRIPT = """\
 call="$HOLDFAST_FILES/call-$$"
 cat > "$call.part" && mv "$call.part" "$call.json" || exit 0
 while [ -e "$call.json" ]; do sleep 0.02; done
-[ ! -f "$call.answer" ] || cat "$call.answer"
+if [ -e "$call.out" ]; then cat "$call.out"; rm -f "$call.out"; fi
 """
 COMMAND = f'sh "$HOLDFAST_FILES/{SCRIPT_NAME}"'
 # How long an agent may have to wait: a snapshot of a huge tree takes a while.
@@ -43,9 +43,9 @@ def input_of(call: Path) -> bytes:
         return b""
 
 
-def answer(call: Path, reply: bytes = b"") -> None:
-    """Lets its agent continue, unless it has put a folder in the call's place meanwhile."""
+def answer(call: Path, text: str = "") -> None:
+    """Lets its agent continue, unless it has put a folder in the call's place meanwhile. `text` is what it prints."""
     with contextlib.suppress(HoldfastError):
-        if reply:
-            disk.replace(call.with_suffix(".answer"), reply, 0o600)
+        if text:
+            disk.replace(call.with_suffix(".out"), text.encode(), 0o600)
         disk.unlink(call, missing_ok=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.agents.common import hook
 from holdfast.agents.runner.child import Child
+from holdfast.agents.runner.conversation import Conversation
+from holdfast.agents.runner.inbox import Inbox
 from holdfast.agents.runner.questions import LOOK_S, QuestionDesk
 from holdfast.domain.agent_events import AgentEvent, PersonAsked
 from holdfast.domain.attempt_records import Order
@@ -31,7 +33,7 @@ class Dialogue:
         """Answers a call that the agent wants to make; False while it must wait for a person."""
         verdict = self.desk.ask(asked, turn)
         if verdict is not None:
-            self._reply += cast("AskingStream", self._stream).answer(asked, verdict)
+            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
         return verdict is not None
 
     def waiting_hooks(self) -> list[Path]:
@@ -41,9 +43,11 @@ class Dialogue:
         """The events of a hook's call; None: it has to wait."""
         return cast("HookedStream", self._stream).hook(hook.input_of(call))
 
-    def answer_hook(self, call: Path) -> None:
-        """Lets a hook go on, with what it is to tell its agent."""
-        reply, self._reply = self._reply, b""
+    def answer_hook(self, call: Path, inbox: Inbox, talk: Conversation, *, has_turned: bool) -> None:
+        """Lets a hook go on, with the decision about its call, or behind a turn with a person's message."""
+        reply, self._reply = self._reply.decode(), b""
+        if has_turned and not reply:
+            reply = inbox.answer(cast("HookedStream", self._stream), hook.input_of(call), talk)
         hook.answer(call, reply)
 
     def pause_s(self, child: Child, is_in_tool: bool) -> float:
@@ -55,7 +59,7 @@ class Dialogue:
     def pump(self, child: Child) -> None:
         """Sends the agent what there is to tell it."""
         for asked, verdict in self.desk.answers():
-            self._reply += cast("AskingStream", self._stream).answer(asked, verdict)
+            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
         if self._launch.talks:
             reply, self._reply = self._reply, b""
             child.send(reply + cast("TalkingStream", self._stream).outgoing())

@@ -17,19 +17,19 @@ from holdfast.storage.files import disk
 from holdfast.storage.records.attempt_folder import PRIVATE
 
 
-def write_inputs(layout: Layout, files: Attempt, launch: Launch) -> tuple[str, ...]:
-    """Writes the prompt and the files that a start needs; returns its arguments, with their names filled in."""
+def prepare(layout: Layout, files: Attempt, launch: Launch) -> tuple[str, ...]:
+    """Writes the files of a start, and returns its command line with their places."""
     argv = launch.argv
     if launch.prompt:
         disk.replace(files.prompt, launch.prompt.encode(), PRIVATE)
         argv = tuple(part.replace("{prompt_file}", str(files.prompt)) for part in argv)
     if launch.files:
-        write_files(layout, files, launch)
+        _write_files(layout, files, launch)
         argv = tuple(part.replace("{files}", str(files.agent)) for part in argv)
     return argv
 
 
-def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
+def _write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
     """Writes them anew for each start: nothing of an earlier one is left."""
     folder = files.agent
     if folder.exists():

@@ -32,8 +32,9 @@ from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, 
 from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
 from holdfast.agents.runner.dialogue import Dialogue
+from holdfast.agents.runner.inbox import Inbox
 from holdfast.agents.runner.limits import LimitWatch, Stop
-from holdfast.agents.runner.private_files import remove_secrets, write_inputs
+from holdfast.agents.runner.private_files import prepare, remove_secrets
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, PersonAsked, Retrying, Spent, ToolStarted
@@ -92,7 +93,9 @@ class Runner:
         git.run_before_exec(self._resources.join_as_git)
         self._writer = AttemptWriter(self._files, order)
         self._writer.begin()
-        argv = write_inputs(self._layout, self._files, order.launch)
+        self._writer.give(self._talk, order.told)
+        self._inbox = Inbox(self._files, order, self._writer)
+        argv = prepare(self._layout, self._files, order.launch)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         self._dialogue = Dialogue(self._files, order, self._stream)
@@ -197,13 +200,13 @@ class Runner:
                 if not self._read(child.stdout):
                     break
             self._watch.heard(self._watch.now())
-            events = self._dialogue.events_of(call)
+            events, turn = self._dialogue.events_of(call), self._talk.turn
             for event in events or ():
                 self._apply(event, is_waiting=True)
             if self._verdict is not None:
                 return
             if events is not None:
-                self._dialogue.answer_hook(call)
+                self._dialogue.answer_hook(call, self._inbox, self._talk, has_turned=self._talk.turn > turn)
 
     def _read_lines(self, fd: int, data: bytes) -> None:
         for line in self._lines.feed(fd, data):
@@ -256,12 +259,13 @@ class Runner:
         line = self._writer.turn(self._talk, self._watch.now() - self._turn_began)
         self._talk.next_turn()
         # If the turn could not be saved, the agent does not continue: it is ended as it is.
-        if stops:
+        told = self._inbox.interruption()
+        if stops and told is None:
             self._child.resume()
         wake(self._layout)
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
-        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
+        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed) or told
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -357,7 +361,7 @@ class Runner:
             before = attempt_folder.last_exit(self._files)
             verdict = start_outcome.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
         order, spent = self._order, talk.spent + Spend(seconds=seconds)
-        return exit_of(order, verdict, self._code, now, talk.session, snapshot=snapshot, turn=talk.turn, spent=spent)
+        return exit_of(order, verdict, self._code, now, talk, snapshot=snapshot, spent=spent)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------
