@@ -30,6 +30,7 @@ from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.reassignment import Reassignment, reassign
+from holdfast.decisions.reviews import Review, review
 from holdfast.decisions.stops import stop
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve, resume
 from holdfast.decisions.turns import Fork, Turn, fork, undo
@@ -67,6 +68,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "resolve": (Resolution, resolve),
     "approve": (One, approve),
     "reject": (Rejection, reject),
+    "review": (Review, review),
     "resume": (One, resume),
     "promote": (Promotion, promote),
     "settle": (Settlement, settle),
