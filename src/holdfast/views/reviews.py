@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.domain.reviews.hunks import Span, followed, hunks, is_touched, spans
-from holdfast.domain.reviews.review_records import Draft, PastReview, ReviewComment
+from holdfast.domain.reviews.hunks import LineSpan, followed, hunks, is_touched, spans
+from holdfast.domain.reviews.review_records import DraftReview, PastReview, ReviewComment
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.errors import InputError
@@ -297,10 +297,10 @@ class _Ways(msgspec.Struct, frozen=True):
         patch = landing_diffs.file_patch(self.store, old, new, file, most=SPAN_BYTES_MAX, context=0)
         return patch.decode(errors="backslashreplace")
 
-    def _spans(self, old: str, new: str, path: str) -> Sequence[Span]:
+    def _spans(self, old: str, new: str, path: str) -> Sequence[LineSpan]:
         patch = self._patch(old, new, path)
         # A file that is not text has no lines: all of it was changed.
-        return spans(patch) or ([Span(1, 1 << 30, 1, 1 << 30)] if patch else [])
+        return spans(patch) or ([LineSpan(1, 1 << 30, 1, 1 << 30)] if patch else [])
 
     def _hunks(self, end: str, path: str, comment: ReviewComment) -> list[tuple[tuple[str, str], ...]]:
         """What became of the target's lines that a comment is about."""
@@ -324,7 +324,7 @@ def shown_file(file: ChangedFile) -> ReviewFile:
     return ReviewFile(**names, **blobs, added=file.added, removed=file.removed)
 
 
-def shown(review: PastReview | Draft, verdict: str, touched: Sequence[bool] = ()) -> ShownReview:
+def shown(review: PastReview | DraftReview, verdict: str, touched: Sequence[bool] = ()) -> ShownReview:
     known = [*touched, *[None] * (len(review.comments) - len(touched))]
     comments = [
         ShownComment(**msgspec.structs.asdict(each), touched=is_touched)

@@ -23,7 +23,7 @@ class Hunk(NamedTuple):
     lines: tuple[DiffLine, ...]
 
 
-class Span(NamedTuple):
+class LineSpan(NamedTuple):
     """Lines that were replaced: so many old ones from `old` on by so many new ones from `new` on.
 
     Of an addition, `old` is the line behind which it stands; of a removal, so is `new`.
@@ -53,13 +53,13 @@ def hunks(patch: str) -> list[Hunk]:
     return [*found, Hunk(header, tuple(begun))] if header else found
 
 
-def spans(patch: str) -> list[Span]:
+def spans(patch: str) -> list[LineSpan]:
     """The replaced lines of a diff without context (`-U0`)."""
     heads = (head for line in patch.split("\n") if (head := _HEADER.match(line)))
-    return [Span(int(h[1]), int(h[2] or 1), int(h[3]), int(h[4] or 1)) for h in heads]
+    return [LineSpan(int(h[1]), int(h[2] or 1), int(h[3]), int(h[4] or 1)) for h in heads]
 
 
-def is_touched(first: int, last: int, changed: Iterable[Span]) -> bool:
+def is_touched(first: int, last: int, changed: Iterable[LineSpan]) -> bool:
     """Whether one of the old lines was replaced, or lines were added among them or right beside them."""
     for span in changed:
         begin, end = (span.old, span.old + span.old_count - 1) if span.old_count else (span.old, span.old)
@@ -69,7 +69,7 @@ def is_touched(first: int, last: int, changed: Iterable[Span]) -> bool:
     return False
 
 
-def followed(line: int, changed: Sequence[Span]) -> int:
+def followed(line: int, changed: Sequence[LineSpan]) -> int:
     """The number of an old line in the new version; that of the replacement where it was replaced."""
     shift = 0
     for span in changed:

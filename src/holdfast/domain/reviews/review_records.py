@@ -80,7 +80,7 @@ class ReviewSubmitted(msgspec.Struct, frozen=True):
     comments: tuple[ReviewComment, ...] = ()
 
 
-class Draft(msgspec.Struct, frozen=True):
+class DraftReview(msgspec.Struct, frozen=True):
     by: str
     at: float
     candidate: str
@@ -104,10 +104,10 @@ class PastReview(msgspec.Struct, frozen=True):
 class TaskReviews(msgspec.Struct, frozen=True):
     """What a task remembers while it is not over: of each reviewer the draft and the last review, the oldest first."""
 
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[DraftReview, ...] = ()
     submitted: tuple[PastReview, ...] = ()
 
-    def draft_of(self, by: str) -> Draft | None:
+    def draft_of(self, by: str) -> DraftReview | None:
         return next((each for each in self.drafts if each.by == by), None)
 
     def last_of(self, by: str) -> PastReview | None:
@@ -118,7 +118,7 @@ class TaskReviews(msgspec.Struct, frozen=True):
     def drafted(self, entry: ReviewDrafted, at: float) -> TaskReviews:
         kept = tuple(each for each in self.drafts if each.by != entry.by)
         if entry.summary or entry.comments:
-            kept = (*kept, Draft(entry.by, at, entry.candidate, entry.summary, entry.comments))
+            kept = (*kept, DraftReview(entry.by, at, entry.candidate, entry.summary, entry.comments))
         return TaskReviews(kept[-REVIEWERS_MAX:], self.submitted)
 
     def reviewed(self, entry: ReviewSubmitted, at: float) -> TaskReviews:

@@ -53,7 +53,8 @@ def _reviews(api: Api, ask: Ask) -> Reviews:
     context, task = api.context, api.task(ask.task)
     made = api.definition(task.id)
     title = (made.title or "") if made else ""
-    return Reviews(context.repo, api.layout, task, context.ledger, reviewer(ask.principal.name), title)
+    by = reviewer(ask.principal.name)
+    return Reviews(context.repo, api.layout, task, context.ledger, by, title=title)
 
 
 def show_review(api: Api, ask: Ask) -> ReviewMaterial:
