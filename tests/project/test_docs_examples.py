@@ -48,6 +48,7 @@ RUN_ELSEWHERE = {
     "edit": "tests/cli/test_tasks.py",
     "promote": "tests/decisions/test_decisions.py",
     "resolve": "tests/decisions/test_resolve.py",
+    "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
 }
@@ -131,7 +132,7 @@ EVERY_OPTION = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the files are that examples name."""
-    for name in ("proof.json", "new.yaml"):
+    for name in ("proof.json", "new.yaml", "comments.json"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -36,7 +36,7 @@ _FILES_SHOWN_MAX = 300
 @click.option("--message", "-m", default="", metavar="WORDS", help="Words about the whole.")
 @click.option(
     "--comments",
-    type=click.File("rb", lazy=True),
+    type=click.File("rb"),
     metavar="FILE",
     help="Comments as JSON, without the editor; -: stdin.",
 )
