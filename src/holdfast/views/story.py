@@ -147,7 +147,7 @@ SENTENCES: dict[str, Sentence] = {
         "to be landed again: {commit:.12} is not on {branch} any more",
         "To be landed again: it is not on {branch} any more",
     ),
-    "review_drafted": Sentence("{by} drafts a review of {candidate:.12}", log="{by} drafts a review"),
+    "review_drafted": Sentence("{by} drafts a review of {candidate:.12}", "{by} has saved a draft of a review"),
     "review_submitted": Sentence("{by} has reviewed {candidate:.12}: {verdict}", _reviewed),
     "task_opened": Sentence("open again ({event})", "Open again"),
     "task_claimed": Sentence(
