@@ -21,7 +21,8 @@ MODULES = {
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
     ["questions"],
-    ["domain", "layout", "storage.files"],
+    ["domain.reviews", "layout", "storage.files"],
+    ["domain"],
     ["config", "git", "storage.records"],
     ["storage.journal"],
     ["ports", "snapshots"],
@@ -40,7 +41,7 @@ ROOMS = [
     ["cli"],
 ]
 # These are packages of several rooms.
-HOUSES = {"storage", "agents"}
+HOUSES = {"domain", "storage", "agents"}
 # The two files of the composition root: what looking needs, and what work needs beside it.
 SAME = {"wiring": "app"}
 

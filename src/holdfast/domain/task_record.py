@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.entries import QuestionAnswered, QuestionAsked, TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
 from holdfast.questions.records import QUESTIONS_MAX, Question
@@ -150,6 +151,9 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     branch: str = ""
     # Paths that a person changed in a checkout, and that it waits for.
     waits: tuple[str, ...] = ()
+    # The merged commit that a person approved, and its target.
+    approved: str = ""
+    approved_on: str = ""
 
 
 class Task(msgspec.Struct):
@@ -211,6 +215,8 @@ class Task(msgspec.Struct):
     # The blob with what a gate or a person said of the candidate, for the next attempt.
     feedback: str = ""
     landing: Landing = Landing()
+    # What people said of the candidates, while the task is not over.
+    reviews: TaskReviews = TaskReviews()
 
     # -- how attempts ended, and what all of them cost --------------------------------------------------------------
     # What the last move said of its end, for people: `kind`, `detail` and the like.

@@ -84,7 +84,7 @@ need not commit, and must not push.
 
 {{/earlier}}
 {{#feedback}}
-## Why the last attempt did not land
+## What was said of your work
 
 {{feedback}}
 
@@ -214,6 +214,8 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     if answered := [each for each in task.questions if not each.is_open]:
         told += f". {' '.join(map(_answered, answered))} Go on from where you were"
         return f"{told}. The worktree is as you left it, or as your last turn left it."
+    if task.candidate and task.made == attempt.at and not tree.differing:
+        return f"{told}, and had finished. The worktree is as you left it. Go on from it."
     told += " and were interrupted " + (f"after turn {attempt.turn}" if attempt.turn else "in your first turn")
     found = "as that turn left it" if attempt.turn else "as you found it"
     if not tree.differing:
