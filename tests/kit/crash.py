@@ -40,11 +40,14 @@ NOT_OF_A_RUN = {
     "task_blocked": "no part of the loop finds a dependency late",
     "task_move_refused": "only a command of a person can ask for a move that the table does not have",
     "turn_undone": "a command of a person",
+    "task_told": "a command of a person",
     "attempt_forked": "a command of a person",
     "attempt_resumed": "a command of a person",
     "landing_promoted": "a command of a person",
     "landing_waits": "only where a person has changed the same file; nothing follows from it but that it is shown",
     "landing_settled": "only after a person has rewritten the history",
+    "review_drafted": "a person's review; test_reviews kills it at each of its entries",
+    "review_submitted": "a person's review; test_reviews kills it at each of its entries",
     "gate_warned": "only where a gate uses another checkout; nothing follows from it but that it is shown",
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",
@@ -75,7 +78,7 @@ def make_template(folder: Path) -> Path:
     (repo / "old.txt").write_text("old\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "something to remove")
-    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5)
+    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5, question_timeout_s=0.2)
     for name in ("gone", "changed", "never"):
         add(repo, name, "write never.txt x")
     # They go with `gone`, whose file is deleted.
@@ -83,6 +86,7 @@ def make_template(folder: Path) -> Path:
     add(repo, "gone-leaf", "write never.txt x", parent="gone-part")
     # Takes them all in, so that what is done to their files now is a change of known tasks.
     holdfast(repo, "cancel", "never")
+    holdfast(repo, "tell", "changed", "Mind the edit.")
     (layout(repo).backlog_open / "gone.yaml").unlink()
     add(repo, "changed", "write changed.txt as-edited")
     # Begins before anything has landed, ends after `first` has, and so meets a conflict.
@@ -98,11 +102,13 @@ def make_template(folder: Path) -> Path:
     add(repo, "whole", "write whole.txt x")
     add(repo, "part", "write part.txt x", parent="whole", depends_on=["first"])
     add(repo, "asks", "write asks.txt x", approve=True)
+    # Nobody answers, so each is denied when its time is over.
+    add(repo, "inquires", "ask-later run true\nask run true\nwrite inquires.txt x", permissions="ask")
     add(repo, "unrepeatable", "write unrepeatable.txt x", verify=[{"command": "true", "repeatable": False}])
     return repo
 
 
-LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "limited", "part", "unrepeatable")
+LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "inquires", "limited", "part", "unrepeatable")
 FINAL = {
     **dict.fromkeys((*LANDING, "whole"), "CLOSED"),
     **dict.fromkeys(("gone", "gone-part", "gone-leaf", "never"), "CANCELLED"),

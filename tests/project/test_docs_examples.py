@@ -35,7 +35,7 @@ OUR_OPTIONS = [page for page in PAGES if page.name not in ("agents.md", "benchma
 # They only look, and end by themselves.
 LOOKS = {
     "list", "status", "show", "gates", "hooks", "history", "turns", "diff", "check", "agents", "gc", "snapshots",
-    "prompt", "log", "doctor", "watch", "attach", "seal",
+    "prompt", "log", "doctor", "watch", "attach", "seal", "questions",
 }  # fmt: skip
 # Commands whose examples are only parsed here, with the test that runs the command for what the example needs.
 RUN_ELSEWHERE = {
@@ -47,7 +47,9 @@ RUN_ELSEWHERE = {
     "stop": "tests/decisions/test_stops.py",
     "edit": "tests/cli/test_tasks.py",
     "promote": "tests/decisions/test_decisions.py",
+    "tell": "tests/decisions/test_conversations.py",
     "resolve": "tests/decisions/test_resolve.py",
+    "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
 }
@@ -131,7 +133,7 @@ EVERY_OPTION = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the files are that examples name."""
-    for name in ("proof.json", "new.yaml"):
+    for name in ("proof.json", "new.yaml", "comments.json"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -13,9 +13,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
+from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
+from holdfast.questions.records import Kind
 
 
 class EntryLike(Protocol):
@@ -135,6 +137,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     start of the attempt goes on with, where that is another than its last turn's.
     A claim also names the `endpoint` at which its agent finds its model, where that is known. Of work that is given
     back because the agent cannot be used for now, `until` is when it is tried again.
+    `told`: messages of a person, by their ids, that the start has seen after its last turn.
     """
 
     task: str
@@ -155,6 +158,17 @@ class TaskMoved(msgspec.Struct, frozen=True):
     endpoint: str = ""
     until: float = 0.0
     tree: str = ""
+    told: list[str] = []
+
+
+class TaskTold(msgspec.Struct, frozen=True):
+    """A person's message to the agent, kept on the task until a start has been given it. `id` names it in the files of
+    attempts, which say what was given."""
+
+    task: str
+    id: str
+    message: str
+    by: str = ""
 
 
 class RefusalNoted(msgspec.Struct, frozen=True):
@@ -192,7 +206,10 @@ class TaskFlagged(msgspec.Struct, frozen=True):
 
 
 class TurnCompleted(msgspec.Struct, frozen=True):
-    """One line of the attempt's `turns.jsonl`, pinned by the offset where it ends."""
+    """One line of the attempt's `turns.jsonl`, pinned by the offset where it ends.
+
+    `told`: messages of a person, by their ids, that the agent has seen since the turn before.
+    """
 
     task: str
     attempt: str
@@ -202,6 +219,35 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     usd: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
+    told: list[str] = []
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent needs a person: for leave to make a call, or for words. The fields are those of a `Question`."""
+
+    id: str
+    task: str
+    attempt: str
+    start: int
+    turn: int
+    tool: str
+    input: str
+    digest: str
+    argument: str = ""
+    preview: str = ""
+    kind: Kind = "permission"
+    held: bool = False
+
+
+class QuestionAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The first answer to a question, and the only one. `rule`: what the settings allow from now on because of it."""
+
+    id: str
+    task: str
+    by: str
+    answer: Literal["allow", "deny", "say"]
+    words: str = ""
+    rule: str = ""
 
 
 class AttemptForked(msgspec.Struct, frozen=True):
@@ -296,16 +342,21 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "tasks_filed": TasksFiled,
     "task_progressed": TaskProgressed,
     "request_answered": RequestAnswered,
+    "task_told": TaskTold,
     "task_move_refused": RefusalNoted,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,
     "turn_undone": TurnUndone,
     "attempt_forked": AttemptForked,
     "attempt_resumed": AttemptResumed,
+    "question_asked": QuestionAsked,
+    "question_answered": QuestionAnswered,
     "landing_promoted": LandingPromoted,
     "landing_waits": LandingWaiting,
     "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
+    "review_drafted": ReviewDrafted,
+    "review_submitted": ReviewSubmitted,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

@@ -86,6 +86,7 @@ class Reason(StrEnum):
     CLAIM_RELEASED = "claim_released"
     ATTEMPTS_LEFT = "attempts_left"
     RESUMED = "resumed"
+    TOLD = "told"
     SALVAGED = "salvaged"
     LANDED = "landed"
     # Work is cut short or thrown back.
@@ -115,6 +116,7 @@ class Reason(StrEnum):
     ENVIRONMENT = "environment"
     SETUP_FAILED = "setup_failed"
     SHUTDOWN = "shutdown"
+    ASKED = "asked"
     # What becomes of the work.
     AGENT_FAILED = "agent_failed"
     AGENT_REFUSED = "agent_refused"

@@ -17,6 +17,7 @@ from holdfast.domain.task_record import Past, PreviousAttempt, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
 from holdfast.layout import Layout
+from holdfast.questions.records import Question
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 
@@ -27,8 +28,17 @@ FILES_MAX = 50
 # What a template may name.
 FIELDS = (
     "task", "attempt", "title", "goal", "context", "files", "acceptance", "paths", "earlier", "feedback", "conflicts",
-    "interrupted", "history",
+    "interrupted", "history", "told",
 )  # fmt: skip
+# Also added to a template of the user's own that has no place for it: a person's message always reaches the agent.
+TOLD = """\
+{{#told}}
+## What a person tells you now
+
+{{told}}
+
+{{/told}}
+"""
 TEMPLATE = """\
 {{#title}}
 # {{title}}
@@ -74,7 +84,7 @@ need not commit, and must not push.
 
 {{/earlier}}
 {{#feedback}}
-## Why the last attempt did not land
+## What was said of your work
 
 {{feedback}}
 
@@ -100,6 +110,7 @@ The worktree holds your work merged with the newest state of the target branch. 
 
 {{/history}}
 """
+TEMPLATE += TOLD
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -143,8 +154,12 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
         "conflicts": _listed(tree.conflicts),
         "interrupted": _interrupted(task, tree),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
+        "told": _messages(words.layout, task),
     }
-    return render(template(words.layout), values, str(words.layout.prompt_template))
+    text = template(words.layout)
+    if "{{told}}" not in text:
+        text = f"{text.rstrip()}\n\n{TOLD}"
+    return render(text, values, str(words.layout.prompt_template))
 
 
 def template(layout: Layout) -> str:
@@ -196,6 +211,11 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     if attempt.was_put_back:
         to = f"what turn {attempt.stands} left" if attempt.stands else "how you found it"
         return f"{told}. A person put the worktree back to {to}. Look at what is there, then go on from it."
+    if answered := [each for each in task.questions if not each.is_open]:
+        told += f". {' '.join(map(_answered, answered))} Go on from where you were"
+        return f"{told}. The worktree is as you left it, or as your last turn left it."
+    if task.candidate and task.made == attempt.at and not tree.differing:
+        return f"{told}, and had finished. The worktree is as you left it. Go on from it."
     told += " and were interrupted " + (f"after turn {attempt.turn}" if attempt.turn else "in your first turn")
     found = "as that turn left it" if attempt.turn else "as you found it"
     if not tree.differing:
@@ -207,6 +227,25 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     more = len(tree.differing) - FILES_MAX
     names = [*tree.differing[:FILES_MAX], *([f"(and {more} more)"] if more > 0 else [])]
     return f"{told}:\n\n{_listed(names)}"
+
+
+def _answered(question: Question) -> str:
+    """What a person said to a question, for an agent that may not have heard it."""
+    what = "asked" if question.kind == "words" else "asked for leave to call"
+    asked = f"You {what} {question.tool}: {_cut(question.argument)}."
+    if question.answer == "allow":
+        return f"{asked} A person allowed it: make this very call again."
+    return f"{asked} The answer: {question.verdict.words}"
+
+
+def _messages(layout: Layout, task: Task) -> str:
+    """A person's messages that no start is known to have seen. One given to a start that died may have been."""
+    given = set[str]()
+    for number in range(1, task.attempts + 1) if task.told else ():
+        path = layout.attempt_files(f"{task.id}.{number}").told
+        given |= {str(line.record.get("id")) for line in ledger.LineLedger(path).read()} if path.exists() else set()
+    seen = "(You were interrupted, and may have seen this already.)\n"
+    return "\n\n".join((seen if each.id in given else "") + each.text for each in task.told)
 
 
 def _begun(left: PreviousAttempt | None) -> str:
@@ -260,6 +299,8 @@ def _last_turn(layout: Layout, task: Task) -> str:
 def _trace(record: dict[str, object]) -> str:
     if record.get("kind") == "said":
         return f"You said: {_cut(record.get('text'))}"
+    if record.get("kind") == "told":
+        return f"A person told you: {_cut(record.get('text'))}"
     ended = "" if record.get("ok") else " (it failed)"
     called = f"You called {record.get('name')} with {_cut(record.get('input'))}{ended}"
     return f"{called}, and got: {_cut(record.get('output'))}"

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.config.permissions import policy_of
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.effect_entries import SpawnIntended
@@ -22,7 +23,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import PreviousAttempt, Task
+from holdfast.domain.task_record import PreviousAttempt, Task, is_answered_start
 from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
@@ -86,7 +87,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     if agent is None:
         return NotStarted(f"there is no agent called {choice.agent}; known are {', '.join(sorted(context.agents))}")
     kind = context.sandbox_of(made)
-    if missing := agent.missing(made) or context.missing_sandbox(kind):
+    policy = policy_of(context.config, made, agent.name)
+    if missing := agent.missing(made, policy) or context.missing_sandbox(kind):
         return NotStarted(missing)
     if hidden := _hidden_program(context, agent, made):
         return NotStarted(hidden)
@@ -180,11 +182,9 @@ class _PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Task
     claim: int
-    made: Definition
-    agent: Agent
     found: StartPlan
+    facts: StartFacts
     place: WorktreePlace
-    caps: Caps
     free_slots: int
 
     def is_claimed(self) -> bool:
@@ -214,9 +214,19 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         confinement=context.confinement(made),
         is_wanted=lambda: planned.is_claimed() and not (threads is not None and threads.is_stopping),
     )
-    planned = _PlannedStart(
-        task=task, claim=claim, made=made, agent=agent, found=found, place=place, caps=caps, free_slots=free_slots
+    facts = StartFacts(
+        made=made,
+        agent=agent,
+        base=found.base,
+        prompt=found.prompt,
+        session=found.session,
+        caps=caps,
+        # As the prompt has them: what comes while the worktree is prepared is delivered later.
+        told=task.told,
+        answered=tuple(each for each in task.questions if not each.is_open),
+        answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
+    planned = _PlannedStart(task=task, claim=claim, found=found, facts=facts, place=place, free_slots=free_slots)
     if threads is not None and context.preparation.is_slow:
         threads.begin(planned, functools.partial(_prepare, context, planned))
     else:
@@ -241,7 +251,7 @@ def _take_prepared(context: RunContext, planned: _PlannedStart, ended: Ended) ->
         raise ended.error
     state, clock = context.ledger.state, context.clock()
     # What others have reserved meanwhile counts.
-    caps = budget.reserve(state, planned.task, planned.made, context.config, clock, free_slots=planned.free_slots)
+    caps = budget.reserve(state, planned.task, planned.facts.made, context.config, clock, free_slots=planned.free_slots)
     if isinstance(caps, budget.BudgetRefusal):
         ended.result[0].close()
         raise BudgetTaken(task=planned.task.id, reason=caps.reason)
@@ -251,17 +261,9 @@ def _take_prepared(context: RunContext, planned: _PlannedStart, ended: Ended) ->
 def _spawn(
     context: RunContext, planned: _PlannedStart, caps: Caps, ready: tuple[contextlib.ExitStack, Prepared]
 ) -> None:
-    task, found, agent, (stack, prepared) = planned.task, planned.found, planned.agent, ready
+    task, found, agent, (stack, prepared) = planned.task, planned.found, planned.facts.agent, ready
     with stack:
-        facts = StartFacts(
-            made=planned.made,
-            agent=agent,
-            base=found.base,
-            prompt=found.prompt,
-            session=found.session,
-            caps=caps,
-            variables=prepared.variables,
-        )
+        facts = msgspec.structs.replace(planned.facts, caps=caps, variables=prepared.variables)
         order = make_order(context, task, facts)
         digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
         intended = SpawnIntended(

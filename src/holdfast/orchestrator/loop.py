@@ -20,6 +20,7 @@ from holdfast.clock import monotonic
 from holdfast.decisions.cancel_chain import follow_cancel
 from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
+from holdfast.decisions.questions import answer_overdue
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
 from holdfast.domain.attempt_records import Ending
@@ -41,6 +42,7 @@ from holdfast.engine.plan import (
     Follow,
     Lapse,
     Orphan,
+    Overdue,
     Retry,
     StartTask,
     VerifyAndLand,
@@ -59,7 +61,6 @@ from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
 
 BEAT_S = 10.0
-
 # Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
 Work = Callable[["Loop"], list[str]]
 
@@ -251,6 +252,8 @@ class Loop:
         self.board.keep_up()
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
+        for task in self.at_work:
+            self.context.spawn.deliver(task)
         active = sorted(self.board.active)
         observed = {name: seen for name in active if (seen := observe(self.context, name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
@@ -275,8 +278,6 @@ class Loop:
             try:
                 self._perform(command)
             except HoldfastError as error:
-                if is_fatal(error):
-                    raise
                 handle_failure(self.context, self.holds, command.task, error, stays=self.stays)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
@@ -309,6 +310,8 @@ class Loop:
                 context.move(task, event, REASONS[event])
             case Cancel(_, reason, cause):
                 follow_cancel(context, task, reason, cause)
+            case Overdue(_, question):
+                answer_overdue(context, task, question)
             case Lapse():
                 lapse(context, task)
 

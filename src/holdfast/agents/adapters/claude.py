@@ -50,7 +50,7 @@ class Claude(Cli):
     program = "claude"
     can = Can(resume=True, cost="reported", mcp=True)
     permissions = Modes(
-        full=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
+        skip=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
     )
     install = "`npm install -g @anthropic-ai/claude-code`"
     sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
@@ -72,7 +72,7 @@ class Claude(Cli):
 
     def call(self, work: Work) -> Launch:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-        argv += [*self.flags, "--settings", "{files}/settings.json"]
+        argv += [*self.flags(work), "--settings", "{files}/settings.json"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
@@ -159,6 +159,10 @@ class ClaudeStream:
             json_fields.text(record, "tool_name"), call, json_fields.at(record, "tool_input"), by_hook=True
         )
         return (*began, *self._calls.ended(call, not failure, output, by_hook=True))
+
+    def answer(self, given: bytes, text: str) -> str:
+        name = json_fields.text(json_fields.line(given), "hook_event_name") or "PostToolUse"
+        return msgspec.json.encode({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}).decode()
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
         return () if self._is_finished else (broke_off(code),)

@@ -35,7 +35,7 @@ _FORGOTTEN = (CONVERSATIONS, "*.db*", "log", "storage", "snapshot", "tool-output
 
 PLUGIN_NAME = "holdfast.js"
 PLUGIN = """\
-import { existsSync, renameSync, writeFileSync } from "node:fs"
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 
 const say = (line) => process.stdout.write(JSON.stringify(line) + "\\n")
 let calls = 0
@@ -66,6 +66,9 @@ export const Holdfast = async () => ({
       return
     }
     while (existsSync(`${call}.json`)) await new Promise((done) => setTimeout(done, 20))
+    // A person's message stands behind the tool's own output, where the model reads it next.
+    if (existsSync(`${call}.out`) && typeof result?.output === "string")
+      result.output += `\\n\\n${readFileSync(`${call}.out`, "utf8")}`
   },
 })
 """
@@ -76,7 +79,7 @@ class Opencode(Cli):
     title = "opencode"
     program = "opencode"
     can = Can(resume=True, cost="reported", mcp=True)
-    permissions = Modes(full=("--auto",), own=())
+    permissions = Modes(skip=("--auto",), own=())
     install = "`npm install -g opencode-ai`"
     sign_in = "Run `opencode auth login`, or set the key of your model's provider"
 
@@ -85,7 +88,7 @@ class Opencode(Cli):
         return True if (home("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json").exists() else None
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "run", "--format", "json", *self.flags]
+        argv = [self.program, "run", "--format", "json", *self.flags(work)]
         argv += ["--model", work.model] if work.model else []
         # Without a title it asks a model for one, and does not report that cost.
         argv += ["--session", work.session] if work.session else ["--title", work.task]

@@ -127,7 +127,8 @@ def _lines(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Lines:
 
 def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Lines:
     if row.state is TaskState.PENDING_APPROVAL:
-        yield "waits", "for you to approve its result"
+        why = str(task.outcome.get("detail", "")) if task is not None else ""
+        yield "waits", "for you to approve its result" + (f": {why}" if why else "")
     for why in row.waits:
         yield "waits", why
     if row.lost:
@@ -161,6 +162,11 @@ def _work(task: Task, facts: dict[str, Any]) -> Lines:
     if task.outcome.get("kind") == "answer":
         lines = str(task.outcome.get("answer") or "(it said nothing)").splitlines()
         yield from (("answer" if not number else "", line) for number, line in enumerate(lines))
+    for message in task.told:
+        yield (
+            "told",
+            f"{message.text.strip()} ({message.by or 'a person'}; its agent gets it at its next turn or start)",
+        )
     if claim.progress:
         yield "says", claim.progress
     if landing.commit:

@@ -6,19 +6,22 @@ from collections.abc import Mapping
 
 import msgspec
 
+from holdfast.config.permissions import policy_of
 from holdfast.domain.attempt_records import AttemptLimits, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Message, Task
 from holdfast.engine.context import RunContext
 from holdfast.ports import Agent, Work
 from holdfast.processes.resources import of_machine
+from holdfast.questions.records import Question
 from holdfast.storage.audit.key import configured_path
 from holdfast.storage.records import ledger
 
 
 class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """`made`: the definition with which the attempt began. `variables`: those of its worktree."""
+    """`made`: the definition with which the attempt began. `variables`: those of its worktree. `told`, `answered`: what
+    people had told and answered when the prompt was written; `answers`: such an answer is what the start is for."""
 
     made: Definition
     agent: Agent
@@ -26,7 +29,10 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     session: str
     caps: Caps
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = {}
+    told: tuple[Message, ...] = ()
+    answered: tuple[Question, ...] = ()
+    answers: bool = False
 
 
 def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
@@ -40,6 +46,8 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         session=facts.session,
         turn=task.attempt.turn,
         counted=_counted(context, task, facts.session),
+        policy=policy_of(context.config, made, agent.name),
+        answers=facts.answers,
     )
     return Order(
         task=task.id,
@@ -58,7 +66,9 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         sandbox=context.sandbox_of(made),
         sandbox_writable=context.config.sandbox_writable,
         sandbox_network=context.config.sandbox_network,
+        answered=facts.answered,
         audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
+        told=facts.told,
         prices={name: price.per_million for name, price in context.config.prices.items()},
         variables=dict(facts.variables),
     )
