@@ -206,10 +206,25 @@ class HookedStream(Stream, Protocol):
         """The events of a hook call. The stream does not repeat them."""
 
 
+class TalkingStream(Stream, Protocol):
+    """Of an agent that the runner talks to over its standard input."""
+
+    def outgoing(self, now: float) -> bytes:
+        """What to send now, by a clock that is never set. Called after each line, and about every second."""
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be sent."""
+
+    def cancel(self) -> bytes:
+        """What asks the agent to end its work; empty where it does none."""
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work that an agent is asked to do.
 
-    `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
+    `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported,
+    and `counted_usd` what it cost.
     """
 
     task: str
@@ -220,6 +235,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     turn: int = 0
     counted: tuple[int, int] = (0, 0)
+    counted_usd: float = 0.0
 
 
 class Agent(Protocol):

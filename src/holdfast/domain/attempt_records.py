@@ -77,6 +77,23 @@ def folder_name(worktree: str) -> str:
     return f"{plain[:_NAME_CHARS_MAX]}-{digits}"
 
 
+class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runner tells an agent by the Agent Client Protocol, beside the prompt.
+
+    `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
+    `mode`: of the setting `permissions`. `sets_model`: the model is asked for by the protocol, not by an argument.
+    `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
+    """
+
+    title: str
+    session: str = ""
+    servers: str = "[]"
+    mode: str = "full"
+    sets_model: bool = False
+    counted_usd: float = 0.0
+    sign_in: str = ""
+
+
 class Launch(msgspec.Struct, frozen=True):
     """The call of an agent. `env` is set on top of what the allow-list lets through, and holds no secret.
 
@@ -95,6 +112,7 @@ class Launch(msgspec.Struct, frozen=True):
     `model`: the one that was asked for, where the stream does not name it.
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
+    `protocol`: the runner talks to it over its standard input; `stdin` is the prompt then.
     """
 
     argv: tuple[str, ...]
@@ -112,6 +130,7 @@ class Launch(msgspec.Struct, frozen=True):
     model: str = ""
     uses_model: bool = True
     homes: tuple[Home, ...] = ()
+    protocol: ProtocolCall | None = None
 
 
 class Resources(msgspec.Struct, frozen=True):

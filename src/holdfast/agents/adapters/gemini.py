@@ -87,7 +87,7 @@ class Gemini(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
-            homes=_homes(_folder()),
+            homes=homes(),
         )
 
 
@@ -95,8 +95,9 @@ def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"
 
 
-def _homes(folder: Path) -> tuple[Home, ...]:
+def homes() -> tuple[Home, ...]:
     """`tmp` has a folder for each project and `bin`, whose programs it runs; `history` has git folders of its own."""
+    folder = _folder()
     return (
         Home(str(folder), forgotten=("tmp", "history", "projects.json*", "state.json*")),
         Home(str(folder / "tmp"), ("{worktree}",), ("*",), marker=".project_root"),

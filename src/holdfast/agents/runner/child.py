@@ -62,7 +62,9 @@ class Child:
             resources.limit_myself()
             point("runner.process.after")
 
-        stdin = disk.in_memory(order.launch.stdin.encode())
+        # What talks to its runner has a pipe, and is given its prompt there.
+        talks = order.launch.protocol is not None
+        stdin = subprocess.PIPE if talks else disk.in_memory(order.launch.stdin.encode())
         try:
             # Nothing but the child's last steps runs between fork and exec, and the runner has no threads.
             self._process = subprocess.Popen(
@@ -81,12 +83,16 @@ class Child:
             # A NUL in an argument: like a program that does not exist, it cannot be executed.
             raise OSError(errno.EINVAL, str(error)) from None
         finally:
-            os.close(stdin)
+            if not talks:
+                os.close(stdin)
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self.stdout, self.stderr = self._process.stdout.fileno(), self._process.stderr.fileno()
+        self.stdin = self._process.stdin.fileno() if self._process.stdin is not None else -1
+        if talks:
+            os.set_blocking(self.stdin, False)
         os.set_blocking(self.stdout, False)
         os.set_blocking(self.stderr, False)
 
@@ -133,12 +139,21 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
+    def send(self, data: bytes) -> int:
+        """Writes to its input; returns how much of it was taken."""
+        assert self._process.stdin is not None
+        return self._process.stdin.write(data) or 0
+
+    def close_input(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def reap(self) -> int:
         """Waits for its end; returns its code, or the negative number of the signal that killed it."""
         code = self._process.wait()
         self._is_reaped = True
         os.close(self.pidfd)
-        for pipe in (self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
         return code

@@ -32,6 +32,7 @@ from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
 from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
 from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
+from holdfast.agents.runner.input_pipe import InputPipe
 from holdfast.agents.runner.limits import LimitWatch, Stop
 from holdfast.agents.runner.private_files import remove_secrets, write_files
 from holdfast.agents.streams import stream_of
@@ -106,6 +107,7 @@ class Runner:
         self._stream = stream_of(order)
         wrapped = sandbox.wrapped(order, argv, self._files)
         self._child = Child(self._files, order, wrapped, env, self._lock, resources=self._resources)
+        self._input = InputPipe(self._child, self._stream)
         self._watch = LimitWatch(order.limits, TICK_S_MAX)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
@@ -130,6 +132,7 @@ class Runner:
             for fd in (child.stdout, child.stderr, child.pidfd, self._wake_read):
                 selector.register(fd, selectors.EVENT_READ)
             while self._verdict is None and not self._is_enough():
+                self._input.pump(selector)
                 ready = {key.fd for key, _ in selector.select(self._pause_s())}
                 for fd in ready & {child.stdout, child.stderr}:
                     if not self._read(fd):
@@ -271,6 +274,7 @@ class Runner:
         if self._child is None:
             return
         with step("end_processes"):
+            self._input.cancel(self._read)
             # The agent is a zombie until it is reaped, so its group number is not reused meanwhile.
             order = self._order
             self._check_resources()
