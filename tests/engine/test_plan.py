@@ -164,6 +164,8 @@ def test_one_task_starts_at_a_time_by_priority_and_only_once_all_else_is_settled
     assert planned(folded(*waiting), nodes={"b": {"priority": 1}}) == [StartTask("b")]
     assert planned(folded(*waiting, story("c", S.CLAIMED))) == [Begin("c")]
     assert planned(folded(*waiting), held={"a"}) == [StartTask("b")]
+    # The hold of the whole run.
+    assert planned(folded(*waiting), held={""}) == []
     assert planned(folded(*waiting), only={"b"}) == [StartTask("b")]
     assert planned(folded(*waiting), only={"c"}) == []
     assert planned(folded(*waiting), only={"a", "b"}, held={"a", "b"}) == []

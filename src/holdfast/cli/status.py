@@ -14,8 +14,8 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
-from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records.at_work import AtWork, at_work, clock
+from holdfast.views.host import host_row
 from holdfast.views.rows import Row, print_problems, read_overview
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     app = find_app(ctx)
     overview = read_overview(app)
     view, rows = overview.view, list(overview.rows.values())
-    runs = live_owner(view.layout.lock)
+    runs = overview.owner
     agents = at_work(view.layout, view.state.tasks.values())
     outages: list[OutageRow] = []
     if view.state.outages:
@@ -44,6 +44,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
         outages = outage_rows(view.state, app.config, wall())
     states = Counter(str(row.state) for row in rows)
     locks = _left_locks(app.repo)
+    host = host_row(app.config, view.state.tasks.values(), wall(), runs.pid if runs else "self")
     if as_json:
         facts: dict[str, Any] = {
             "states": dict(sorted(states.items())),
@@ -54,6 +55,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "runs": {"pid": runs.pid, "run": runs.run, "since": runs.since} if runs else None,
             "at_work": agents,
             "outages": outages,
+            "host": host,
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
             "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
             "locks": [str(lock) for lock in locks],
@@ -69,6 +71,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
     owner = f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}" if runs else "nobody: no run is alive"
     click.echo(f"{'owner':21} {owner}")
+    click.echo(f"{'host':21} {host.words}")
+    if host.short and runs and any(row.is_ready for row in rows):
+        echo_wrapped(f"{'held':21} ", plain(host.short))
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
     _print_locks(locks)

@@ -77,7 +77,8 @@ def _facts(picture: Picture) -> dict[str, dict[str, Any]]:
     """The facts whose changes are printed: the run, each task's state, and what its agent does."""
     runs = picture.runs
     found: dict[str, dict[str, Any]] = {
-        "run": {"kind": "run", "pid": runs.pid if runs else None, "run": runs.run if runs else ""}
+        "run": {"kind": "run", "pid": runs.pid if runs else None, "run": runs.run if runs else ""},
+        "host": {"kind": "host", "held": bool(picture.held)},
     }
     for row in picture.rows.values():
         why = row.reason or row.parked or row.lost or "; ".join(row.waits)
@@ -94,7 +95,7 @@ def _facts(picture: Picture) -> dict[str, dict[str, Any]]:
 def _changes(before: Mapping[str, dict[str, Any]], now: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The facts that are new. The first time without tasks that have ended, and without a run that is not there."""
     for name, facts in now.items():
-        is_dull = facts.get("how") in SETTLED or (facts["kind"] == "run" and not facts["run"])
+        is_dull = facts.get("how") in SETTLED or not (facts.get("run", True) and facts.get("held", True))
         if before.get(name) == facts or (not before and is_dull):
             continue
         yield facts
@@ -104,6 +105,8 @@ def _sentence(facts: Mapping[str, Any]) -> str:
     match facts["kind"]:
         case "run":
             return f"run {facts['run']} is alive, pid {facts['pid']}" if facts["run"] else "nobody runs"
+        case "host":
+            return "no more agents are started: memory is short" if facts["held"] else "there is room for agents"
         case "state":
             return f"{facts['task']}: {facts['how']}" + (f": {facts['why']}" if facts["why"] else "")
     doing = f"does not reach its model, and tries again: {facts['retrying']}" if facts["retrying"] else facts["tool"]

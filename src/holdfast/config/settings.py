@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.config.resources import LimitSettings
+from holdfast.config.resources import LimitSettings, Size
 from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
@@ -36,6 +36,7 @@ from holdfast.config.sections import (
     Text,
     Variable,
 )
+from holdfast.config.worktree import WorktreeSettings
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
 from holdfast.layout import HOME_VARIABLE
 
@@ -109,10 +110,15 @@ class Config(msgspec.Struct, frozen=True):
         OnOutage,
         Meta(description="an agent that cannot use its model; wait: its tasks wait; next: the cascade's next has them"),
     ] = "wait"
+    memory_free_min: Annotated[
+        Size | None,
+        Meta(description="memory that must be free for an agent to be started, in bytes; null: none has to"),
+    ] = 256 << 20
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0
     limits: LimitSettings = LimitSettings()
+    worktree: WorktreeSettings = WorktreeSettings()
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[

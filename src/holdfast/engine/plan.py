@@ -112,9 +112,10 @@ def plan(
     """The commands for now, in the order in which to perform them.
 
     `active` are the tasks that are neither waiting nor at rest. `landing`: this one is being verified or landed, and
-    the next waits its turn. `held` are tasks that are left alone for now, `failing` those of them for which a step
-    failed; `lapsed` those whose lease has run out, `overdue` those whose subtasks take too long. When `stopping`,
-    nothing begins; where `only` is given, nothing but those.
+    the next waits its turn. `held` are tasks that are left alone for now; an empty name among them stands for all, and
+    nothing is started. `failing` are those of them for which a step failed; `lapsed` those whose lease has run out,
+    `overdue` those whose subtasks take too long. When `stopping`, nothing begins; where `only` is given, nothing but
+    those.
     """
     # Before all else: what is cancelled is neither continued nor retried on its way.
     aborts = [each for each in graph.due_cancels() if each.task != landing and each.task not in failing]
@@ -138,7 +139,7 @@ def plan(
             for task, observation in tasks
             if not task.claim.remote
         )
-        if at_work < config.max_agents:
+        if at_work < config.max_agents and "" not in held:
             steps += _first_start(graph, now, held, only)
     return steps
 

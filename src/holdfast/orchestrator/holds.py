@@ -30,6 +30,8 @@ from holdfast.errors import (
 TRY_AGAIN_S = 2.0
 FAILURES_MAX = 4
 PAUSE_S_MAX = 60.0
+# The hold of the whole run: while there is one under this name, nothing is started.
+ALL = ""
 
 
 class TaskHold(msgspec.Struct, frozen=True):
@@ -51,6 +53,7 @@ class TaskHolds(dict[str, TaskHold]):
         self._told: dict[str, str] = {}
         # Errors in a row, by task.
         self.failures: Counter[str] = Counter()
+        self._is_short = False
 
     def hold(self, name: str, reason: str, *, soon: bool, wait_s: float = TRY_AGAIN_S, is_quiet: bool = False) -> None:
         """Leaves a task alone for a while, or for the rest of this run."""
@@ -68,7 +71,22 @@ class TaskHolds(dict[str, TaskHold]):
         wait_s = min(PAUSE_S_MAX, TRY_AGAIN_S * 2 ** min(self.failures[name] - 1, 10))
         self.hold(name, reason, soon=True, wait_s=wait_s)
 
+    def hold_all(self, reason: str) -> None:
+        """Has the run start nothing for a moment. That is noted when it begins, not again at each look."""
+        self.hold(ALL, reason, soon=True, is_quiet=self._is_short)
+        self._is_short = True
+
+    def note_room(self) -> None:
+        """Called when something was started: whatever the run had to wait for is there again."""
+        if self._is_short:
+            self._is_short = False
+            self._note(ALL, "There is room on this machine again: agents are started.")
+            self._told.pop(ALL, None)
+
     def hold_unstarted(self, name: str, held: NotStarted, *, stays: bool) -> None:
+        if held.for_all and held.soon:
+            self.hold_all(held.reason)
+            return
         if held.fault:
             self.pause(name, held.reason, stays=stays)
             return

@@ -239,7 +239,7 @@ class Loop:
         report = self.board.take_in()
         self.holds.drop(report.edited)
         pins.release(self.context.repo, self.context.layout, map(self.board.task, report.cancelled))
-        self.context.tell(report)
+        self.context.note_intake(report)
 
     def _round(self) -> bool:
         """One plan, performed; False when there was nothing to do."""
@@ -336,8 +336,10 @@ class Loop:
         except ClaimRefused as error:
             held = NotStarted(str(error), soon=True)
         # Where it was started: whether the machine is well again is seen when its runner has ended.
-        if held is not None:
-            self.full = held.reason if held.for_all else ""
+        if held is None:
+            self.holds.note_room()
+        else:
+            self.full = held.reason if held.for_all and not held.soon else ""
             self.holds.hold_unstarted(task.id, held, stays=self.stays)
 
     # -- the other thread ---------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from holdfast.storage.files import disk
 
 MEMORY, PIDS, CPU = "memory", "pids", "cpu"
 _PERIOD_US = 100_000
+_UNLIMITED = 1 << 60
 
 
 def _shares(nice: int) -> int:
@@ -86,9 +87,9 @@ def old_homes() -> dict[str, Path]:
     return {name: path for name, path in found.items() if path is not None and is_open(path)}
 
 
-def place(controller: str) -> Path | None:
-    """The group of this process in the hierarchy of a controller; "" is version 2's. None where it is not mounted."""
-    ours = [line.split(":", 2) for line in _text(Path("/proc/self/cgroup")).splitlines()]
+def place(controller: str, pid: int | str = "self") -> Path | None:
+    """The group of a process in the hierarchy of a controller; "" is version 2's. None where it is not mounted."""
+    ours = [line.split(":", 2) for line in _text(Path(f"/proc/{pid}/cgroup")).splitlines()]
     kind = "cgroup" if controller else "cgroup2"
     tops = [
         mount[1] for mount in mounts() if mount[2] == kind and (not controller or controller in mount[3].split(","))
@@ -170,6 +171,25 @@ def machine_memory() -> int:
     if (new := place("")) is not None:
         limits += [_number(at / "memory.max") for at in (new, *new.parents)]
     return min((each for each in limits if each), default=0)
+
+
+def memory_free(pid: int | str = "self") -> tuple[int | None, int | None]:
+    """What processes could still take: of the machine, and in the groups of a process that have a limit; None where
+    nobody says. What the kernel could write back or drop counts as free."""
+    machine = 1024 * _counted(Path("/proc/meminfo"), "MemAvailable:")
+    groups = []
+    for controller, limit, used, cached in (
+        (MEMORY, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ("", "memory.max", "memory.current", "inactive_file"),
+    ):
+        own = place(controller, pid)
+        for at in (own, *own.parents) if own is not None else ():
+            most = _number(at / limit)
+            # Version 1 says "no limit" by a number that no machine has.
+            if 0 < most < _UNLIMITED:
+                left = most - _number(at / used) + _counted(at / "memory.stat", cached)
+                groups.append(max(0, left))
+    return machine or None, min(groups, default=None)
 
 
 def _number(path: Path) -> int:

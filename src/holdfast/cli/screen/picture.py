@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.clock import monotonic
+from holdfast.clock import monotonic, wall
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
-from holdfast.storage.journal.lock import Holder, live_owner
+from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock
+from holdfast.views.host import HostRow, host_row
 from holdfast.views.rows import Row, read_overview
 
 if TYPE_CHECKING:
@@ -52,11 +53,17 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Mapping[str, Task]
     turns: int
     usd: float
+    host: HostRow
 
     @property
     def counts(self) -> str:
         counted = Counter(self.words.values())
         return ", ".join(f"{counted[word]} {word}" for word in _ORDER if counted[word]) or "no tasks yet"
+
+    @property
+    def held(self) -> str:
+        """The reason why a run that is alive starts no more agents; empty where nothing waits for that."""
+        return self.host.short if self.runs is not None and "ready" in self.words.values() else ""
 
     @property
     def is_over(self) -> bool:
@@ -69,14 +76,16 @@ def see(app: App) -> Picture:
     agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values())}
     words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
     rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
+    runs, tasks = overview.owner, view.state.tasks
     return Picture(
-        runs=live_owner(view.layout.lock),
+        runs=runs,
         rows={row.id: row for row in rows},
         words=words,
         agents=agents,
-        tasks=view.state.tasks,
+        tasks=tasks,
         turns=view.state.run.turns,
         usd=view.state.run.usd,
+        host=host_row(app.config, tasks.values(), wall(), runs.pid if runs else "self"),
     )
 
 
@@ -116,7 +125,8 @@ class Looking:
 
 
 def heading(picture: Picture, now: float) -> Sequence[str]:
-    """The two parts of the heading: the run with its age and spending, and the number of tasks in each state."""
+    """The two lines of the heading: the run with its age and spending; the number of tasks in each state with the
+    host's room, or why no more agents are started."""
     runs = picture.runs
     if runs is None:
         alone = any(not each.ended for each in picture.agents.values())
@@ -124,4 +134,4 @@ def heading(picture: Picture, now: float) -> Sequence[str]:
     else:
         spent = f"{plural(picture.turns, 'turn')}, {money(picture.usd)}"
         who = f"pid {runs.pid}, for {clock(now - runs.since)}, {spent}"
-    return who, picture.counts
+    return who, picture.held or f"{picture.counts}; {picture.host.words}"

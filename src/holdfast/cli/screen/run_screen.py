@@ -142,7 +142,7 @@ class Screen:
 def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
     # Copied in one step: requests of the API add tasks meanwhile.
     tasks, run = loop.board.tasks.copy(), loop.context.ledger.state.run
-    waits: list[tuple[str, str]] = [(name, hold.reason) for name, hold in list(loop.holds.items())]
+    waits: list[tuple[str, str]] = [(name or "all", hold.reason) for name, hold in list(loop.holds.items())]
     waiting = (name for name, task in tasks.items() if task.state in _WAITING and name not in loop.holds)
     looked_at = ((name, reasons_to_wait(loop, name)) for name in itertools.islice(waiting, WAITS_LOOKED_AT))
     waits += [(name, "; ".join(why)) for name, why in looked_at if why]

@@ -27,6 +27,7 @@ from holdfast.domain.state import DAY_S
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
+from holdfast.orchestrator.holds import ALL
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.access.denials import Denials
 from holdfast.server.event_feed import Feed
@@ -285,7 +286,7 @@ class _Scraped:
         yield _gauge("holdfast_loop_time_seconds", loop.ticked_at)
         yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
         yield _gauge("holdfast_tasks_parked", sum(map(bool, map(attrgetter("parked"), tasks))))
-        yield _gauge("holdfast_tasks_held", len(loop.holds))
+        yield _gauge("holdfast_tasks_held", len(loop.holds.keys() - {ALL}))
         yield _gauge("holdfast_tasks_unfiled", sum(map(bool, map(attrgetter("unfiled"), tasks))))
         yield _gauge("holdfast_agents", len(at_work))
         found = {

@@ -16,10 +16,12 @@ from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.engine import outages
 from holdfast.engine.outages import OutageRow
 from holdfast.errors import HoldfastError
+from holdfast.orchestrator.holds import ALL
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import LockRow, LostRow
 from holdfast.server.routes.tasks import row
+from holdfast.views.host import HostRow, host_row
 
 PROBLEMS_MAX = 100
 NODES_MAX = 5_000
@@ -39,6 +41,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
     `unconfined`: what to know where there is no sandbox and nobody has said so.
+    `host`: the machine's free memory and load; `held`: why no agent is started though tasks are ready, or empty.
     `locks`: those with which a run that died keeps git from committing in a checkout.
     """
 
@@ -65,6 +68,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[LostRow] = []
     locks: list[LockRow] = []
     unconfined: str = ""
+    host: HostRow
+    held: str = ""
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -131,6 +136,8 @@ def status(api: Api, ask: Ask) -> Status:
         lost=list(api.repository.lost.values())[:PROBLEMS_MAX],
         locks=list(api.repository.locks),
         unconfined=api.context.unconfined,
+        host=host_row(api.config, tasks, api.context.clock()),
+        held=hold.reason if (hold := loop.holds.get(ALL)) is not None else "",
     )
 
 

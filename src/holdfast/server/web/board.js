@@ -173,6 +173,7 @@ function paintTiles(node, all) {
     ["Today", money(status.usd_today ?? 0)],
     ["This run", money(status.usd_run ?? 0)],
     ["Turns", count(status.turns_run ?? 0)],
+    ["Free memory", status.host?.memory_free == null ? "?" : `${(status.host.memory_free / 2 ** 30).toFixed(1)} GB`, status.held ? "ask" : ""],
   ];
   const words = tiles.join();
   if (node.dataset.words === words) return;
@@ -182,7 +183,7 @@ function paintTiles(node, all) {
 
 function paintNotices(node) {
   const status = store.status || {};
-  const words = JSON.stringify([status.problems, status.stopping, status.outages, status.lost, status.locks, status.unconfined]);
+  const words = JSON.stringify([status.problems, status.stopping, status.outages, status.lost, status.locks, status.unconfined, status.held]);
   if (node.dataset.words === words) return;
   node.dataset.words = words;
   put(node, status.stopping && h("p", { class: "notice warn" }, `The run is ending: ${status.stopping}`),

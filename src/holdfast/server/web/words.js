@@ -130,6 +130,7 @@ export function readable(words) {
 
 // Landings that are no longer on their branch, and locks of dead runs, each with what to type.
 export const repositoryNotices = (status) => [
+  ...((status || {}).held ? [h("p", { class: "notice warn", "data-held": "" }, status.held)] : []),
   ...((status || {}).unconfined ? [h("p", { class: "notice warn", "data-unconfined": "" }, status.unconfined)] : []),
   ...((status || {}).lost || []).slice(0, 5).map((each) => h("p", { class: "notice warn", "data-lost": each.task },
     h("a", { href: taskLink(each.task) }, h("bdi", {}, each.task)), `: ${lostWords(each)}`)),
