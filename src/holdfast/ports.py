@@ -205,6 +205,9 @@ class HookedStream(Stream, Protocol):
     def hook(self, said: bytes) -> Sequence[AgentEvent]:
         """The events of a hook call. The stream does not repeat them."""
 
+    def answer(self, given: bytes, text: str) -> str:
+        """The hook's output, by which a person's message reaches the agent."""
+
 
 class TalkingStream(Stream, Protocol):
     """Of an agent that the runner talks to over its standard input."""
