@@ -83,6 +83,7 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
 
     `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
     `mode`: of the setting `permissions`. `sets_model`: the model is asked for by the protocol, not by an argument.
+    `load_after`: Unix seconds before which the conversation cannot be loaded.
     `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
     """
 
@@ -92,6 +93,7 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "full"
     sets_model: bool = False
     counted_usd: float = 0.0
+    load_after: float = 0.0
     sign_in: str = ""
 
 

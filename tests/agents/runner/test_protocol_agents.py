@@ -270,4 +270,6 @@ def test_the_version_is_asked_without_a_model(talk: Talk) -> None:
     silent = agents(Config(agents=(DeclaredAgent("mine", acp=("sleep", "60")),)))["mine"]
     assert silent.version(0.2) == ""
     gone = agents(Config(agents=(DeclaredAgent("mine", acp=("no-such-program",)),)))["mine"]
-    assert gone.version(1.0) == "" and "There is no program 'no-such-program'" in gone.missing(Definition("T"))
+    assert gone.version(1.0) == "" and "mine is not installed: there is no program 'no-such-program'" in gone.missing(
+        Definition("T")
+    )

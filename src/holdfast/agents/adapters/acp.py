@@ -76,8 +76,8 @@ class ProtocolAgent:
     def missing(self, definition: Definition) -> str:
         if self.find() is None:
             return (
-                f"There is no program {self._program!r}, which the agent {self.name} calls; install it, or write where "
-                "it is."
+                f"The agent {self.name} is not installed: there is no program {self._program!r}. Install it, or write "
+                "where it is in the settings' `agents`."
             )
         if unset := environment.unset(self._declared, os.environ):
             return f"The settings give {self.name} a value of the variable {unset}, which is not set; set it."
@@ -100,6 +100,7 @@ class ProtocolAgent:
             mode=declared.permissions,
             sets_model=bool(work.model) and not names_model,
             counted_usd=work.counted_usd,
+            load_after=_load_after(Path(self._program).name, work.session),
             sign_in=self.sign_in,
         )
         launch = Launch(
@@ -146,8 +147,20 @@ def _environ(program: str) -> dict[str, str]:
 
             return {"OPENCODE_DB": DATABASE}
         case "claude-agent-acp":
-            return {"DISABLE_AUTOUPDATER": "1", **({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})}
+            # It asks its model what a person might type next, and does not report that cost.
+            env = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"}
+            return {**env, **({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})}
     return {}
+
+
+def _load_after(program: str, session: str) -> float:
+    """Gemini CLI names a conversation's file by the minute of its start, and one that it loads, too: in the same minute
+    it writes over the file before it reads it, and finds nothing."""
+    if program != "gemini" or not session:
+        return 0.0
+    from holdfast.agents.adapters import gemini
+
+    return gemini.begun(session) + 60.0
 
 
 def _homes(program: str) -> tuple[Home, ...]:

@@ -21,6 +21,7 @@ from holdfast.agents.adapters import acp_messages as messages
 from holdfast.agents.adapters.acp_permissions import chosen
 from holdfast.agents.common import environment, json_fields, prices
 from holdfast.agents.common.cli_base import CALLS_MAX, broke_off, refused, trouble
+from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.storage.files.json_file import decode_json
 
@@ -57,6 +58,8 @@ class AcpStream:
         self._number = 0
         self._can: dict[str, Any] = {}
         self._session = self._resumed_by = ""
+        # The request to go on with a conversation, until it may be sent.
+        self._held: dict[str, Any] = {}
         # A conversation is being loaded, and the moment from which nothing more of it is expected.
         self._is_loading = False
         self._quiet_from: float | None = None
@@ -74,6 +77,9 @@ class AcpStream:
 
     def outgoing(self, now: float) -> bytes:
         """What to send now. A prompt behind a loaded conversation waits until nothing more of that comes."""
+        if self._held and wall() >= self._call.load_after:
+            params, self._held = self._held, {}
+            self._ask(self._resumed_by, **params)
         if self._is_loading and self._quiet_from is None:
             self._quiet_from = now + QUIET_S
         elif self._is_loading and self._quiet_from is not None and now >= self._quiet_from:
@@ -171,7 +177,7 @@ class AcpStream:
         self._resumed_by = self._resumes_by()
         if self._resumed_by:
             self._session = self._call.session
-            self._ask(self._resumed_by, sessionId=self._session, **place)
+            self._held = {"sessionId": self._session, **place}
         else:
             told = f"{self._title} cannot go on with a conversation: it offers neither session/resume nor session/load."
             yield from self._finish(events.Finished(False, told))
