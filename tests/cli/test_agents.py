@@ -78,7 +78,7 @@ def test_an_agent_by_protocol_is_listed_with_what_it_says_of_itself(repo: Path, 
     settings(repo, agents=[speaks, {"name": "mute", "acp": ["cat"]}, {"name": "ghost", "acp": ["no-such-program"]}])
     found = ask(repo, tools, "--wait", "20")
     assert found["mine"]["version"] == "scripted-acp 1.2.3 (ACP 1)" and found["mine"]["declared"]
-    assert found["mine"]["permission"]["mode"] == "full" and (found["mute"]["version"], found["ghost"]["path"]) == (
+    assert found["mine"]["permission"]["mode"] == "skip" and (found["mute"]["version"], found["ghost"]["path"]) == (
         "",
         "",
     )
