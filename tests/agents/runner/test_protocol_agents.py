@@ -96,7 +96,13 @@ def test_a_tool_that_is_asked_for_waits_until_the_turn_before_it_is_saved(talk: 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "is_allowed"),
-    [("skip", "execute", True), ("full", "execute", True), ("edits", "edit", True), ("edits", "execute", False), ("own", "edit", False)],
+    [
+        ("skip", "execute", True),
+        ("full", "execute", True),
+        ("edits", "edit", True),
+        ("edits", "execute", False),
+        ("own", "edit", False),
+    ],
 )
 def test_a_request_for_permission_is_answered_by_the_mode(talk: Talk, mode: str, kind: str, is_allowed: bool) -> None:
     ended = talk.run({"write": "b", "ask": 1, "kind": kind}, {"say": "end"}, permissions=mode)
