@@ -109,12 +109,11 @@ def homes() -> tuple[Home, ...]:
 
 def begun(session: str) -> float:
     """The minute of the newest file of this conversation, as Unix seconds; 0 where there is none."""
-    from calendar import timegm
-    from time import strptime
+    from datetime import datetime
 
     names = _folder().glob(f"tmp/*/chats/session-*-{session[:8]}.jsonl") if _SESSION.fullmatch(session) else ()
     found = [each[1] for path in names if (each := _MINUTE.match(path.name))]
-    return float(timegm(strptime(max(found), "%Y-%m-%dT%H-%M"))) if found else 0.0
+    return datetime.strptime(f"{max(found)}+0000", "%Y-%m-%dT%H-%M%z").timestamp() if found else 0.0
 
 
 def _links(folder: Path) -> dict[str, str]:
