@@ -37,6 +37,7 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     made, agent = facts.made, facts.agent
+    tokens_in, tokens_out, usd = _counted(context, task, facts.session)
     work = Work(
         task=task.id,
         attempt=task.attempt.id,
@@ -45,7 +46,8 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         model=task.claim.model,
         session=facts.session,
         turn=task.attempt.turn,
-        counted=_counted(context, task, facts.session),
+        counted=(tokens_in, tokens_out),
+        counted_usd=usd,
         policy=policy_of(context.config, made, agent.name),
         answers=facts.answers,
     )
@@ -74,16 +76,17 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     )
 
 
-def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int]:
-    """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
-    tokens_in = tokens_out = 0
+def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
+    """The tokens in and out, and the cost, that the conversation has reported, whichever attempt it was then."""
+    tokens_in, tokens_out, usd = 0, 0, 0.0
     for number in range(1, task.attempts + 1) if session else ():
         path = context.layout.attempt_files(f"{task.id}.{number}").spend
         for line in ledger.LineLedger(path).read() if path.exists() else ():
             if line.record.get("session") == session:
                 tokens_in += line.record["tokens_in"]
                 tokens_out += line.record["tokens_out"]
-    return tokens_in, tokens_out
+                usd += line.record["usd"]
+    return tokens_in, tokens_out, usd
 
 
 def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
