@@ -52,7 +52,9 @@ def copied(checkout: Path, *patterns: str, anew: bool = False) -> tuple[set[str]
         ((), set()),
     ],
 )
-def test_what_matches_and_is_ignored_is_copied(checkout: Path, patterns: tuple[str, ...], expected: set[str]) -> None:
+def test_a_file_that_matches_and_is_ignored_is_copied(
+    checkout: Path, patterns: tuple[str, ...], expected: set[str]
+) -> None:
     files = (".env", ".env.local", ".env.production", "secret/key", "secret/deep/key", "plain.txt", ".sdd/server.json")
     for name in files:
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
