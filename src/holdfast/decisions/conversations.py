@@ -102,7 +102,7 @@ def _fork_hint(task: Task) -> str:
 
 def _waking(decision: DecisionContext, task: Task) -> list[Record]:
     """The records after which the next claim goes on with the conversation. None where it goes on by itself."""
-    if task.parked and task.parked != STOPPED:
+    if task.taken is not None or (task.parked and task.parked != STOPPED):
         return []
     records: list[Record] = []
     if task.state in _JUDGED and not decision.has_done("task_opened", 0):
@@ -124,6 +124,8 @@ def _reopening(decision: DecisionContext, task: Task) -> list[Record]:
 
 
 def _note(decision: DecisionContext, task: Task) -> str:
+    if task.taken is not None:
+        return f"it is {task.parked}, and its agent gets it when it is given back"
     if task.parked and task.parked != STOPPED:
         return f"its agent gets it when you have decided what else is open, with `holdfast resolve {task.id}`"
     if not task.told:

@@ -32,6 +32,7 @@ from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.reassignment import Reassignment, reassign
 from holdfast.decisions.stops import stop
+from holdfast.decisions.taking import GivingBack, Taking, give_back, take
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState
@@ -76,9 +77,11 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "fork": (Fork, fork),
     "stop": (Several, stop),
     "tell": (Telling, tell),
+    "take": (Taking, take),
+    "give_back": (GivingBack, give_back),
 }
 # Those that may have work to do: a short run makes itself ready for it.
-WORKS = {"promote", "reassign", "undo", "stop"}
+WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

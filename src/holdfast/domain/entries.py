@@ -169,6 +169,34 @@ class TaskTold(msgspec.Struct, frozen=True):
     by: str = ""
 
 
+class TaskTaken(msgspec.Struct, frozen=True):
+    """A person has the task's conversation and worktree in a terminal. `id` is the request's.
+
+    `pid`, `start_ticks`, `boot_id`, `host`: the process that has it, and after whose end it is given back. 0: none.
+    """
+
+    task: str
+    attempt: str
+    id: str
+    by: str = ""
+    pid: int = 0
+    start_ticks: int = 0
+    boot_id: str = ""
+    host: str = ""
+
+
+class TaskGivenBack(msgspec.Struct, frozen=True):
+    """`tree`: the snapshot of the worktree as the person left it, with which the attempt goes on. `park`: when a person
+    says so. `died`: the process that had it is gone, and nobody gave it back."""
+
+    task: str
+    attempt: str
+    tree: str = ""
+    saved: str = ""
+    park: bool = False
+    died: bool = False
+
+
 class RefusalNoted(msgspec.Struct, frozen=True):
     task: str
     state: str
@@ -178,6 +206,10 @@ class RefusalNoted(msgspec.Struct, frozen=True):
 
 # How a task is parked whose agent a person has stopped: it can be put back or forked, and `resume` lets it go on.
 STOPPED = "a person has stopped its agent"
+
+
+# How a task is parked that a person has taken; who follows.
+TAKEN_BY = "taken by "
 
 
 def is_lost(parked: str) -> bool:
@@ -313,6 +345,8 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "task_progressed": TaskProgressed,
     "request_answered": RequestAnswered,
     "task_told": TaskTold,
+    "task_taken": TaskTaken,
+    "task_given_back": TaskGivenBack,
     "task_move_refused": RefusalNoted,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.domain.entries import TAKEN_BY
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import OVER, TaskEvent, TaskState, cancel_event
 from holdfast.domain.wording import moment
@@ -171,7 +172,8 @@ class Graph:
         reasons = [] if node.state is TaskState.OPEN else [f"it is {node.state}"]
         reasons += subtasks if node.state is TaskState.BLOCKED else []
         if node.parked:
-            reasons.append(f"a person must decide: {node.parked}")
+            taken = node.parked.startswith(TAKEN_BY)
+            reasons.append(node.parked if taken else f"a person must decide: {node.parked}")
         if node.not_before > now:
             reasons.append(f"not before {moment(node.not_before)}")
         return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]

@@ -155,6 +155,15 @@ class State:
         if all(each.id != told.id for each in task.told):
             task.told += (Message(told.id, told.message, told.by, entry.timestamp),)
 
+    def _take(self, entry: EntryLike, taken: entries.TaskTaken) -> None:
+        task_record.take(self._open_task(taken.task), taken)
+
+    def _give_back(self, entry: EntryLike, given: entries.TaskGivenBack) -> None:
+        task = self._open_task(given.task)
+        if task.taken is None:
+            raise _Contradiction(f"nobody has taken the task {given.task}")
+        task_record.give_back(task, given)
+
     def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
         for name in filed.tasks:
             self.known(name).unfiled = ""
@@ -328,6 +337,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
     entries.TaskTold: State._tell,
+    entries.TaskTaken: State._take,
+    entries.TaskGivenBack: State._give_back,
     entries.TaskProgressed: State._progress,
     entries.TaskMoved: State._move,
     entries.TaskFlagged: State._flag,

@@ -13,7 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.effect_entries import SpawnIntended
-from holdfast.domain.entries import TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.entries import (
+    STOPPED,
+    TAKEN_BY,
+    TaskFlagged,
+    TaskGivenBack,
+    TaskMoved,
+    TaskTaken,
+    TurnUndone,
+)
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
 
@@ -53,6 +61,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     text: str
     by: str = ""
     at: float = 0.0
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """A person's hold on the task, and the process that has it; pid 0 where there is none."""
+
+    id: str
+    by: str = ""
+    pid: int = 0
+    start_ticks: int = 0
+    boot_id: str = ""
+    host: str = ""
 
 
 class LastClaim(msgspec.Struct, frozen=True, gc=False):
@@ -176,6 +195,10 @@ class Task(msgspec.Struct):
     cause: str = ""
     # A person has granted what this attempt made.
     approved: bool = False
+    # A person works in its worktree, in the agent's own conversation.
+    taken: Taken | None = None
+    # A person did so after its last start.
+    was_taken: bool = False
     # What a person said has happened and must not be repeated: gates, as `gate:<name>`.
     happened: tuple[str, ...] = ()
 
@@ -282,7 +305,19 @@ def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None
     attempt, number = task.attempt, max(spawn.start, task.start.number)
     task.attempt = replace(attempt, base=spawn.base or attempt.base, begun=attempt.begun or spawn.tree)
     task.start = LastStart(number, intent, moment, spawn.reserved)
-    task.restored = False
+    task.restored = task.was_taken = False
+
+
+def take(task: Task, taken: TaskTaken) -> None:
+    process = f", process {taken.pid} on {taken.host}" if taken.pid else ""
+    task.parked = f"{TAKEN_BY}{taken.by or 'a person'}{process}"
+    task.taken = Taken(taken.id, taken.by, taken.pid, taken.start_ticks, taken.boot_id, taken.host)
+
+
+def give_back(task: Task, given: TaskGivenBack) -> None:
+    task.taken, task.parked, task.was_taken = None, STOPPED if given.park else "", True
+    if given.attempt == task.attempt.id and given.tree:
+        task.attempt = replace(task.attempt, tree=given.tree)
 
 
 def end_attempt(task: Task, one: Past) -> None:

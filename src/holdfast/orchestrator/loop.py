@@ -22,6 +22,7 @@ from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
+from holdfast.decisions.taking import return_abandoned
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
@@ -373,6 +374,7 @@ class Loop:
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
             self.context.seal_daily()
+            return_abandoned(self.context)
             self._beat_at = now
 
     def _is_over(self) -> bool:

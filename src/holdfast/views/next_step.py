@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.domain.entries import STOPPED, is_lost
+from holdfast.domain.entries import STOPPED, TAKEN_BY, is_lost
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
@@ -59,6 +59,8 @@ def next_step(
     next step from being done; a run tries that again, whatever its state. `stuck`: what it depends on and that does not
     go on by itself; a run would do nothing for it. `kind`: how it failed.
     """
+    if parked.startswith(TAKEN_BY):
+        return f"leave the session in that terminal | holdfast give-back {task}"
     if parked == STOPPED:
         return f"holdfast resume {task}"
     if is_lost(parked):

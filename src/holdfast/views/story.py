@@ -116,6 +116,15 @@ SENTENCES: dict[str, Sentence] = {
         "told by {by}: {message}",
         lambda inputs: f"{_cut(inputs.get('by') or 'A person')} told it: {_cut(inputs.get('message', ''))}",
     ),
+    "task_taken": Sentence(
+        "taken by {by}, process {pid} on {host}", lambda inputs: f"{_cut(inputs.get('by') or 'A person')} has taken it"
+    ),
+    "task_given_back": Sentence(
+        "given back; the worktree is saved as {saved}",
+        lambda inputs: "Given back by itself: the process that had it is gone"
+        if inputs.get("died")
+        else "Given back, with the worktree as the person left it",
+    ),
     "request_answered": Sentence("a request was answered with {status}", log="A request was answered with {status}"),
     "task_move_refused": Sentence(
         "refused: {event} while {state}",

@@ -101,6 +101,10 @@ class Claude(Cli):
             ),
         )
 
+    def talk(self, work: Work) -> Launch:
+        servers = ("--mcp-config", "{files}/mcp.json") if self.servers else ()
+        return self._as_person(work, "--resume", work.session, *servers)
+
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}
 _SETTINGS = msgspec.json.encode(

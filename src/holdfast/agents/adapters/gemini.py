@@ -90,6 +90,9 @@ class Gemini(Cli):
             homes=_homes(_folder()),
         )
 
+    def talk(self, work: Work) -> Launch:
+        return self._as_person(work, "--resume", work.session)
+
 
 def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"
