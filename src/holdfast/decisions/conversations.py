@@ -12,7 +12,8 @@ import msgspec
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
 from holdfast.decisions.reviews import sent_back
 from holdfast.decisions.tasks import UNDER_WAY, One, expect_at_rest, resume, resuming, who_goes_on
-from holdfast.domain.entries import STOPPED, TaskTold
+from holdfast.domain.conversations.conversation_entries import TaskTold
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, OVER, TaskEvent, TaskState
 from holdfast.domain.task_record import Task

@@ -19,10 +19,12 @@ from holdfast.decisions.stops import await_end, flag
 from holdfast.decisions.tasks import expect_at_rest, resuming, who_goes_on
 from holdfast.decisions.turns import settle
 from holdfast.domain.attempt_records import Order
-from holdfast.domain.entries import STOPPED, TaskGivenBack, TaskTaken
+from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken
+from holdfast.domain.conversations.conversation_records import Taken
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import AT_WORK, OVER, TaskState
-from holdfast.domain.task_record import Taken, Task
+from holdfast.domain.task_record import Task
 from holdfast.engine import earlier_starts
 from holdfast.engine.context import RunContext
 from holdfast.engine.start import ORDER_TYPE, StartPlan, hold, order_of

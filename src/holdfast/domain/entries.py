@@ -12,10 +12,13 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
+from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
+from holdfast.questions.records import Kind
 
 
 class EntryLike(Protocol):
@@ -159,44 +162,6 @@ class TaskMoved(msgspec.Struct, frozen=True):
     told: list[str] = []
 
 
-class TaskTold(msgspec.Struct, frozen=True):
-    """A person's message to the agent, kept on the task until a start has been given it. `id` names it in the files of
-    attempts, which say what was given."""
-
-    task: str
-    id: str
-    message: str
-    by: str = ""
-
-
-class TaskTaken(msgspec.Struct, frozen=True):
-    """A person has the task's conversation and worktree in a terminal. `id` is the request's.
-
-    `pid`, `start_ticks`, `boot_id`, `host`: the process that has it, and after whose end it is given back. 0: none.
-    """
-
-    task: str
-    attempt: str
-    id: str
-    by: str = ""
-    pid: int = 0
-    start_ticks: int = 0
-    boot_id: str = ""
-    host: str = ""
-
-
-class TaskGivenBack(msgspec.Struct, frozen=True):
-    """`tree`: the snapshot of the worktree as the person left it, with which the attempt goes on. `park`: when a person
-    says so. `died`: the process that had it is gone, and nobody gave it back."""
-
-    task: str
-    attempt: str
-    tree: str = ""
-    saved: str = ""
-    park: bool = False
-    died: bool = False
-
-
 class RefusalNoted(msgspec.Struct, frozen=True):
     task: str
     state: str
@@ -206,10 +171,6 @@ class RefusalNoted(msgspec.Struct, frozen=True):
 
 # How a task is parked whose agent a person has stopped: it can be put back or forked, and `resume` lets it go on.
 STOPPED = "a person has stopped its agent"
-
-
-# How a task is parked that a person has taken; who follows.
-TAKEN_BY = "taken by "
 
 
 def is_lost(parked: str) -> bool:
@@ -250,6 +211,34 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     tokens: int = 0
     seconds: float = 0.0
     told: list[str] = []
+
+
+class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent needs a person: for leave to make a call, or for words. The fields are those of a `Question`."""
+
+    id: str
+    task: str
+    attempt: str
+    start: int
+    turn: int
+    tool: str
+    input: str
+    digest: str
+    argument: str = ""
+    preview: str = ""
+    kind: Kind = "permission"
+    held: bool = False
+
+
+class QuestionAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The first answer to a question, and the only one. `rule`: what the settings allow from now on because of it."""
+
+    id: str
+    task: str
+    by: str
+    answer: Literal["allow", "deny", "say"]
+    words: str = ""
+    rule: str = ""
 
 
 class AttemptForked(msgspec.Struct, frozen=True):
@@ -353,10 +342,14 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "turn_undone": TurnUndone,
     "attempt_forked": AttemptForked,
     "attempt_resumed": AttemptResumed,
+    "question_asked": QuestionAsked,
+    "question_answered": QuestionAnswered,
     "landing_promoted": LandingPromoted,
     "landing_waits": LandingWaiting,
     "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
+    "review_drafted": ReviewDrafted,
+    "review_submitted": ReviewSubmitted,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

@@ -20,6 +20,7 @@ from holdfast.clock import monotonic
 from holdfast.decisions.cancel_chain import follow_cancel
 from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
+from holdfast.decisions.questions import answer_overdue
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
 from holdfast.decisions.taking import return_abandoned
@@ -43,6 +44,7 @@ from holdfast.engine.plan import (
     Lapse,
     Observation,
     Orphan,
+    Overdue,
     Retry,
     StartTask,
     VerifyAndLand,
@@ -60,7 +62,6 @@ from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
 
 BEAT_S = 10.0
-
 # Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
 Work = Callable[["Loop"], list[str]]
 
@@ -247,8 +248,6 @@ class Loop:
         self.board.keep_up()
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
-        for task in self.at_work:
-            self.context.spawn.deliver(task)
         active = sorted(self.board.active)
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
@@ -273,8 +272,6 @@ class Loop:
             try:
                 self._perform(command)
             except HoldfastError as error:
-                if is_fatal(error):
-                    raise
                 handle_failure(self.context, self.holds, command.task, error, stays=self.stays)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
@@ -307,6 +304,8 @@ class Loop:
                 context.move(task, event, REASONS[event])
             case Cancel(_, reason, cause):
                 follow_cancel(context, task, reason, cause)
+            case Overdue(_, question):
+                answer_overdue(context, task, question)
             case Lapse():
                 lapse(context, task)
 
@@ -318,6 +317,7 @@ class Loop:
         files = self.context.layout.attempt_files(task.attempt.id)
         seen = self.context.spawn.look(task)
         self.context.turns.follow(task)
+        self.context.spawn.deliver(task)
         if seen is not Liveness.ALIVE:
             self.context.silence.forget(task.attempt.id)
         if seen is Liveness.ENDED:
