@@ -29,7 +29,7 @@ from holdfast.config import mcp
 from holdfast.config.settings import Config
 from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer, DecisionContext
-from holdfast.decisions.taking import return_abandoned
+from holdfast.decisions.takeovers import return_abandoned
 from holdfast.domain.effect_entries import (
     EffectIntended,
     LandIntended,

@@ -34,7 +34,7 @@ from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
 from holdfast.decisions.reviews import Review, review
 from holdfast.decisions.stops import stop
-from holdfast.decisions.taking import GivingBack, Taking, give_back, take
+from holdfast.decisions.takeovers import GivingBack, Taking, give_back, take
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState

@@ -320,7 +320,14 @@ def tell(task: Task, told: TaskTold, moment: float) -> None:
 def take(task: Task, taken: TaskTaken) -> None:
     process = f", process {taken.pid} on {taken.host}" if taken.pid else ""
     task.parked = f"{TAKEN_BY}{taken.by or 'a person'}{process}"
-    task.taken = Taken(taken.id, taken.by, taken.pid, taken.start_ticks, taken.boot_id, taken.host)
+    task.taken = Taken(
+        id=taken.id,
+        by=taken.by,
+        pid=taken.pid,
+        start_ticks=taken.start_ticks,
+        boot_id=taken.boot_id,
+        host=taken.host,
+    )
 
 
 def give_back(task: Task, given: TaskGivenBack) -> None:

@@ -23,7 +23,7 @@ from holdfast.decisions.mailbox import Asked, Mailbox
 from holdfast.decisions.questions import answer_overdue
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
-from holdfast.decisions.taking import return_abandoned
+from holdfast.decisions.takeovers import return_abandoned
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason

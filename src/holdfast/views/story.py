@@ -136,7 +136,9 @@ SENTENCES: dict[str, Sentence] = {
     "task_progressed": Sentence(
         "{attempt} says: {message}", lambda inputs: f"Says: {_cut(inputs.get('message', ''))}"
     ),
-    "task_told": Sentence("told by {by}: {message}", lambda told: f"{told.get('by')} told it: {_cut(told.get('message'))}"),
+    "task_told": Sentence(
+        "told by {by}: {message}", lambda told: f"{told.get('by')} told it: {_cut(told.get('message'))}"
+    ),
     "task_taken": Sentence("taken by {by}, process {pid} on {host}", "{by} has taken it"),
     "task_given_back": Sentence(
         "given back; the worktree is saved as {saved}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import os
 import pty
 import select
@@ -105,10 +106,10 @@ def _pass_on(source: int, target: int) -> bool:
     """Copies what is there; False at the end."""
     try:
         data = os.read(source, READ_BYTES)
-        while data:
-            data = data[os.write(target, data) :]
-            if not data:
-                return True
+        with io.FileIO(target, "w", closefd=False) as terminal:
+            rest = data
+            while rest:
+                rest = rest[terminal.write(rest) or 0 :]
     except OSError:
         return False
-    return False
+    return bool(data)

@@ -115,7 +115,7 @@ def snapshots() -> None:
     holdfast snapshots export TASK|ATTEMPT --turn N FOLDER [--json]
 
     They are `turn-<n>`, `start-<n>` and `end-<n>` of each start, `orphan-<n>` as found after a crash, `undo-<n>` as it
-    was before an undo, and `taken-<n>` as a person left it who had taken the task. Each is a git commit under
+    was before an undo, and `taken-<n>` as it was when a person gave the task back. Each is a git commit under
     refs/attempts/ in snapshots.git of the data root, which git itself can show, too.
     """
 

@@ -1,5 +1,5 @@
 """What people say to agents, and the conversations that they take over themselves.
 
-Enter: a person's words, and the process in whose terminal a person has the task. Leave: entries and records of both.
+Enters: a person's words, and the process in whose terminal a person has the task. Leaves: entries and records of both.
 Read `conversation_entries.py` first.
 """

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.app import App
 from holdfast.decisions.context import Answer
-from holdfast.decisions.taking import TAKE_POINTS
+from holdfast.decisions.takeovers import TAKE_POINTS
 from holdfast.domain.task import TaskState
 from holdfast.wiring import decide_here
 from kit.git import git
@@ -51,7 +51,7 @@ def test_a_taken_task_is_nobody_elses_and_goes_on_with_the_tree_as_the_person_le
     sound(repo)
 
 
-def test_what_nobody_has_worked_on_or_has_ended_cannot_be_taken(repo: Path) -> None:
+def test_a_task_that_nobody_has_worked_on_or_that_has_ended_cannot_be_taken(repo: Path) -> None:
     add(repo, "a", "write a.txt x")
     with Terminal(repo, "take", "a") as terminal:
         assert terminal.end() == 9 and "nobody has worked on it yet" in terminal.seen
