@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tell": ("holdfast.cli.tasks.conversations:tell", "Tell a task's agent something, in its conversation."),
     "take": (
         "holdfast.cli.tasks.takeovers:take",
-        "Talk to a task's agent yourself, in its worktree, in this terminal.",
+        "Talk to a task's agent yourself, in this terminal.",
     ),
     "give-back": ("holdfast.cli.tasks.takeovers:give_back", "Give a task back that somebody has taken."),
     "reassign": ("holdfast.cli.tasks.decisions:reassign", "Take a task from its agent and give it to another."),

@@ -318,6 +318,7 @@ def order_of(
 ) -> Order:
     """All that the runner needs to know for this start. `is_interactive`: a person talks to the agent, or has a shell
     where its program has no such mode."""
+    tokens_in, tokens_out, usd = _counted(context, task, found.session)
     work = Work(
         task=task.id,
         attempt=task.attempt.id,
@@ -326,7 +327,8 @@ def order_of(
         model=task.claim.model,
         session=found.session,
         turn=task.attempt.turn,
-        counted=_counted(context, task, found.session),
+        counted=(tokens_in, tokens_out),
+        counted_usd=usd,
         policy=policy_of(context.config, made, agent.name),
         answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
@@ -359,16 +361,17 @@ def shell() -> Launch:
     return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
 
 
-def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int]:
-    """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
-    tokens_in = tokens_out = 0
+def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
+    """The tokens in and out, and the cost, that the conversation has reported, whichever attempt it was then."""
+    tokens_in, tokens_out, usd = 0, 0, 0.0
     for number in range(1, task.attempts + 1) if session else ():
         path = context.layout.attempt_files(f"{task.id}.{number}").spend
         for line in ledger.LineLedger(path).read() if path.exists() else ():
             if line.record.get("session") == session:
                 tokens_in += line.record["tokens_in"]
                 tokens_out += line.record["tokens_out"]
-    return tokens_in, tokens_out
+                usd += line.record["usd"]
+    return tokens_in, tokens_out, usd
 
 
 def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
