@@ -17,6 +17,7 @@ def observe(context: RunContext, name: str) -> Observation | None:
     files = context.layout.attempt_files(task.attempt.id)
     seen = context.spawn.look(task)
     context.turns.follow(task)
+    context.spawn.deliver(task)
     if seen is not Liveness.ALIVE:
         context.silence.forget(task.attempt.id)
     if seen is Liveness.ENDED:

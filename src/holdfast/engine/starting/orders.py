@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import msgspec
 
 from holdfast.config.permissions import policy_of
-from holdfast.domain.attempt_records import AttemptLimits, Order
+from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps
 from holdfast.domain.task_record import Message, Task
@@ -21,7 +22,8 @@ from holdfast.storage.records import ledger
 
 class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`made`: the definition with which the attempt began. `variables`: those of its worktree. `told`, `answered`: what
-    people had told and answered when the prompt was written; `answers`: such an answer is what the start is for."""
+    people had told and answered when the prompt was written; `answers`: such an answer is what the start is for.
+    `is_interactive`: a person talks to the agent, or has a shell where its program has no such mode."""
 
     made: Definition
     agent: Agent
@@ -33,6 +35,7 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
     told: tuple[Message, ...] = ()
     answered: tuple[Question, ...] = ()
     answers: bool = False
+    is_interactive: bool = False
 
 
 def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
@@ -56,7 +59,7 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         attempt=task.attempt.id,
         start=task.start.number + 1,
         agent=agent.name,
-        launch=agent.launch(work),
+        launch=(agent.interactive(work) or shell()) if facts.is_interactive else agent.launch(work),
         worktree=str(context.worktrees.path(task.id)),
         base=facts.base,
         private=str(context.worktrees.private(task.id)),
@@ -74,6 +77,10 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         prices={name: price.per_million for name, price in context.config.prices.items()},
         variables=dict(facts.variables),
     )
+
+
+def shell() -> Launch:
+    return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
 
 
 def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
