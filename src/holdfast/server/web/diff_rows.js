@@ -116,7 +116,8 @@ export function table(patch, path, isSplit, allowed) {
   fill(0);
   const first = body.querySelector("button[data-line]");
   if (first) first.tabIndex = 0;
-  return h("table", { class: `diff-table ${isSplit ? "split" : "unified"}`, "aria-label": `Diff of ${cut(path, 100)}` }, body);
+  return h("table", { class: `diff-table ${isSplit ? "split" : "unified"}`, "aria-label": `Diff of ${cut(path, 100)}` },
+    h("colgroup", {}, (isSplit ? ["of-ln", "", "of-ln", ""] : ["of-ln", "of-ln", "", ""]).map((name) => h("col", { class: name }))), body);
 }
 
 // Picks a line or a range: by a click, with Shift from the last one, by dragging over the numbers, or by keys.
@@ -177,7 +178,8 @@ export function picking(node, pick) {
     const next = all[all.indexOf(button) + step];
     event.preventDefault();
     if (!next) return;
-    if (!event.shiftKey || !anchor) anchor = event.shiftKey ? button : next;
+    if (!event.shiftKey) anchor = next;
+    else if (!anchor || !button.closest("tr").classList.contains("picked")) anchor = button;
     button.tabIndex = -1;
     next.tabIndex = 0;
     next.focus();

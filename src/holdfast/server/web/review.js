@@ -19,7 +19,7 @@ const bare = ({ path, side, line, last, words }) => ({ path, side, line, last, w
 export function review(panel, state, signal) {
   const view = { name: "whole", turn: 0, isSplit: window.innerWidth >= WIDE, told: null, comments: [], summary: "", dirty: false, files: new Map() };
   const local = `${KEY}:${state.id}`;
-  const nodes = { notices: h("div", { class: "review-notices" }), bar: h("div", { class: "review-bar" }), tree: h("nav", { class: "file-tree", "aria-label": "Files" }),
+  const nodes = { notices: h("div", { class: "review-notices" }), bar: h("div", { class: "review-bar" }), tree: h("div", { class: "file-tree", role: "navigation", "aria-label": "Files" }),
     files: h("div", { class: "review-files" }), loose: h("div", { class: "review-loose" }), verdict: h("div", { class: "verdict" }), kept: h("span", { class: "faint kept", role: "status" }) };
   const canComment = () => store.operates && view.told && view.told.waits;
 
@@ -76,10 +76,15 @@ export function review(panel, state, signal) {
       view.asked = `${view.name}:${view.turn}`;
       if (isOther && !panel.querySelector(".comment-form")) {
         takeDraft(told);
-        if (!isNew) paintComments();
+        if (!isNew) {
+          paintComments();
+          paintVerdict(true);
+        }
       }
       if (isNew) paint();
       else paintNotices();
+      // What could not be saved before, because there was no server.
+      if (view.dirty) save();
     } catch (error) {
       if (error.name === "AbortError") return;
       if (error.status === 422 && view.name === "whole") put(panel, nothing("Nothing to review yet", "When the agent has made a result, what it would change is here."));
@@ -104,10 +109,9 @@ export function review(panel, state, signal) {
   }
 
   function paintNotices() {
-    const { why, resolved, conflicts, relanding, last, since } = view.told;
+    const { resolved, conflicts, relanding, last, since } = view.told;
     const link = (words, name) => h("button", { type: "button", class: "quiet", onclick: () => show(name) }, words);
     put(nodes.notices,
-      why && h("p", { class: "notice ask", "data-why": "" }, `It waits for you: ${why}.`),
       resolved.length > 0 && h("p", { class: "notice warn", "data-resolved": "" }, `The agent has resolved a merge conflict in ${cut(resolved.join(", "), 300)}. `, link("Show how", "resolution")),
       conflicts.length > 0 && h("p", { class: "notice" }, `What you reviewed conflicts with the newer target in ${cut(conflicts.join(", "), 300)}; it is compared with the conflict markers in it.`),
       relanding && h("p", { class: `notice ${relanding.differs.length ? "warn" : ""}`, "data-relanding": "" }, relanding.differs.length
@@ -157,12 +161,13 @@ export function review(panel, state, signal) {
       const at = file.path.lastIndexOf("/") + 1;
       if (at && file.path.slice(0, at) !== folder) list.append(h("li", { class: "folder" }, h("bdi", {}, cut(file.path.slice(0, at), 120))));
       folder = file.path.slice(0, at);
-      list.append(h("li", { class: at ? "inner" : "" }, h("button", { type: "button", class: "quiet", "data-file": file.path, title: file.path, onclick: () => {
+      const mark = view.files.get(file.path).mark = h("span", { class: "mark" });
+      list.append(h("li", { class: at ? "inner" : "" }, h("button", { type: "button", class: "quiet", title: file.path, onclick: () => {
         const found = view.files.get(file.path);
         found.node.open = true;
         found.node.scrollIntoView({ block: "start" });
         found.node.querySelector("summary").focus({ preventScroll: true });
-      } }, h("span", { class: `sign ${file.status}`, "aria-hidden": "true" }, { added: "+", removed: "−", renamed: "→" }[file.status] || "·"), h("bdi", {}, cut(file.path.slice(at), 80)), counts(file), h("span", { class: "mark" }))));
+      } }, h("span", { class: `sign ${file.status}`, "aria-hidden": "true" }, { added: "+", removed: "−", renamed: "→" }[file.status] || "·"), h("bdi", {}, cut(file.path.slice(at), 80)), counts(file), mark)));
     }
     return list;
   }
@@ -183,7 +188,7 @@ export function review(panel, state, signal) {
       // Lines are counted in the whole change: those of another version of the file would be other lines.
       const allowed = { old: canComment() && old === (view.blobs.get(file.path) || {}).old, new: canComment() && fresh === (view.blobs.get(file.path) || {}).new };
       const drawn = patch ? table(patch, file.path, view.isSplit, view.name === "landing" ? {} : allowed) : null;
-      put(body, drawn && h("div", { class: "scroll" }, drawn), !patch && h("p", { class: "faint" }, binary ? "It is not text, and cannot be shown." : "Its content is the same."),
+      put(body, drawn && h("div", { class: "diff-scroll" }, drawn), !patch && h("p", { class: "faint" }, binary ? "It is not text, and cannot be shown." : "Its content is the same."),
         truncated && h("p", { class: "notice warn" }, `It is longer than this. \`holdfast diff ${state.id}\` shows all of it.`));
       if (drawn) picking(drawn, (range) => write({ path: file.path, ...range, words: "" }));
     } };
@@ -221,8 +226,7 @@ export function review(panel, state, signal) {
       for (const each of known.node.querySelectorAll(".comment-row:has(.comment), .comment")) if (!each.querySelector(".comment-form")) each.remove();
       const own = view.comments.filter((each) => each.path === name);
       for (const each of own) placeIn(known, each)(commentNode(each));
-      const mark = nodes.tree.querySelector(`button[data-file="${CSS.escape(name)}"] .mark`);
-      if (mark) mark.textContent = own.length ? String(own.length) : "";
+      if (known.mark) known.mark.textContent = own.length ? String(own.length) : "";
     }
     if (view.comments.some((each) => !view.files.has(each.path)) || !path) {
       const lost = view.comments.filter((each) => isOf(each) && !view.files.has(each.path));
@@ -252,6 +256,7 @@ export function review(panel, state, signal) {
       open.querySelector("textarea").focus();
       return;
     }
+    if (view.form && view.form.isConnected && !view.form.querySelector("textarea").value.trim()) view.form.dispatchEvent(new CustomEvent("leave"));
     const known = view.files.get(each.path);
     const area = h("textarea", { rows: "3", "aria-label": `Comment on ${placeOf(each)}`, value: each.words, maxlength: "8000" });
     const isThere = view.comments.includes(each);
@@ -272,6 +277,8 @@ export function review(panel, state, signal) {
     };
     const form = h("div", { class: "comment-form", "data-key": keyOf(each) }, h("span", { class: "faint" }, placeOf(each, true)), area, h("div", { class: "buttons" },
       h("button", { type: "button", class: "primary", onclick: keep }, "Keep comment"), h("button", { type: "button", onclick: close }, "Cancel"), h("span", { class: "faint hint" }, "Ctrl+Enter keeps it, Esc closes")));
+    view.form = form;
+    form.addEventListener("leave", close);
     area.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) keep();
       if (event.key === "Escape" && (!area.value.trim() || area.value === each.words)) close();
