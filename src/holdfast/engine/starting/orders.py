@@ -9,9 +9,10 @@ import msgspec
 
 from holdfast.config.permissions import policy_of
 from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps
-from holdfast.domain.task_record import Message, Task
+from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.ports import Agent, Work
 from holdfast.processes.resources import of_machine
