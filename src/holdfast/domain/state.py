@@ -72,7 +72,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 16
+    version = 17
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -283,6 +283,10 @@ class State:
         task = self.known(waiting.task)
         task.landing = replace(task.landing, waits=tuple(waiting.paths))
 
+    def _intend_verdict(self, entry: EntryLike, intended: effect_entries.VerifyIntended) -> None:
+        task = self.known(intended.task)
+        task.landing = replace(task.landing, judged=intended.merged, judged_on=intended.target, behind=intended.behind)
+
     def _intend_landing(self, entry: EntryLike, intended: effect_entries.LandIntended) -> None:
         task = self.known(intended.task)
         task.landing = replace(task.landing, waits=())
@@ -295,6 +299,8 @@ class State:
     def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat."""
         task, result = self.known(closed.task), entry.output
+        if entry.decision_type.startswith("task_verify_"):
+            task.landing = replace(task.landing, judged="", judged_on="", behind="")
         match entry.decision_type:
             case "task_spawn_confirmed":
                 task.claim = replace(task.claim, started=True)
@@ -330,6 +336,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     effect_entries.SpawnIntended: State._intend_start,
     effect_entries.EffectClosed: State._close_effect,
     entries.LandingWaiting: State._wait_to_land,
+    effect_entries.VerifyIntended: State._intend_verdict,
     effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
 }

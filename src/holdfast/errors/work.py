@@ -66,6 +66,11 @@ class GateStuck(HoldfastError, exit_code=8):
     (often a network disk), then start again."""
 
 
+class JudgingWithdrawn(HoldfastError, exit_code=8):
+    """The judging of {task} was ended without a verdict, because {behind}, on top of which it was judged, does not land
+    so. Nothing is lost, and nothing is to be done: it is judged again in its turn."""
+
+
 class NotWritable(InputError):
     """`sandbox_writable` names {path}, which does not exist or is not an absolute path. Nothing was started; make it,
     or take it out of config/settings.yaml."""

@@ -92,6 +92,7 @@ class GatePlace(msgspec.Struct, frozen=True):
     confine: Callable[[Sequence[str]], Sequence[str]] | None = None
     cgroup: cgroups.Group | None = None
     resources: Resources = cgroups.NO_LIMITS
+    is_wanted: Callable[[], bool] = lambda: True
 
     def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
         names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
@@ -177,7 +178,7 @@ def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Dea
     pipe = child.stdout.fileno()
     os.set_blocking(pipe, False)
     with child.stdout:
-        in_time = _watch(child.pid, pipe, deadline, kept)
+        in_time = _watch(child.pid, pipe, deadline, kept, place.is_wanted)
         over = reached(place.cgroup, place.resources)
         end(place, child.pid)
         kept.drain(pipe)
@@ -187,14 +188,14 @@ def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Dea
     return in_time, code if code >= 0 else 128 - code
 
 
-def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept) -> bool:
+def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept, is_wanted: Callable[[], bool]) -> bool:
     """Reads the gate's output until it has ended; False when its time was over before."""
     pidfd = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(pipe, select.POLLIN)
-        while left_s := deadline.left_s():
+        while (left_s := deadline.left_s()) and is_wanted():
             ready = {fd for fd, _ in poll.poll(min(left_s, LOOK_S) * 1000)}
             if pipe in ready and not kept.drain(pipe, once=True):
                 poll.unregister(pipe)

@@ -29,7 +29,7 @@ from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans
 from holdfast.engine.context import LandingThread, RunContext
-from holdfast.engine.landing import see_to_lost, verify_and_land
+from holdfast.engine.landing import judge_ahead, queue_view, see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
 from holdfast.engine.plan import (
     REASONS,
@@ -44,7 +44,6 @@ from holdfast.engine.plan import (
     Orphan,
     Retry,
     StartTask,
-    VerifyAndLand,
     is_at_work,
     plan,
 )  # fmt: skip
@@ -52,6 +51,7 @@ from holdfast.engine.recovery import note_adopted, remove_leftovers
 from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
+from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, take_foreign
 from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records import attempt_folder
@@ -86,6 +86,7 @@ class Loop:
         self.signals = Signals(context.layout)
         self.stopping = self.full = ""
         self._landing_thread = context.landing_thread = LandingThread(self.wake)
+        context.judgings.wake = self.wake
         self.holds = TaskHolds(lambda task, text: context.note(task, text), context.clock)
         self.stays, self.works = stays, works
         self._show = show
@@ -195,6 +196,7 @@ class Loop:
         if asked := self.signals.asked_to_stop(self.context.ledger.run):
             self.stopping = self.stopping or asked
         self._collect_landings()
+        self.context.judgings.collect()
         self.holds.release()
         if self._files_changed:
             self._files_changed = False
@@ -250,6 +252,7 @@ class Loop:
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
+        queue = queue_view(self.context, active, self.landing)
         with self.board.lock:
             commands = plan(
                 self.context.ledger.state,
@@ -258,7 +261,7 @@ class Loop:
                 observed,
                 self.context.clock(),
                 config=self.context.config,
-                landing=self.landing,
+                queue=queue,
                 held=self.holds.keys(),
                 failing={name for name in self.holds if self.holds.failures[name]},
                 stopping=bool(self.stopping) or not self.works,
@@ -293,6 +296,10 @@ class Loop:
                     del self.holds.failures[task.id]
             case VerifyAndLand():
                 self._landing_thread.begin(task.id, lambda: verify_and_land(context, task))
+            case JudgeAhead():
+                context.judgings.begin(command, task.candidate, lambda: judge_ahead(context, task, command))
+            case Withdraw():
+                context.judgings.withdraw(task.id)
             case Orphan(_, event):
                 orphans.orphan(context, task, event)
                 del self.holds.failures[task.id]
@@ -355,6 +362,7 @@ class Loop:
                 # What builds on a landing that is there again waits no longer.
                 self.holds.drop(list(self.holds))
             self._lost = set(self.context.lost)
+            self.context.judgings.forget(ended.task)
             error = ended.error
             if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
                 raise error
@@ -374,7 +382,7 @@ class Loop:
             self._beat_at = now
 
     def _is_over(self) -> bool:
-        if self.landing:
+        if self.landing or self.context.judgings.ahead:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work
