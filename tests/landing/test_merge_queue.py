@@ -134,6 +134,18 @@ def test_nothing_is_built_on_one_that_waits_for_a_person_and_nothing_waits_for_i
     assert both == [B_ON_A, JudgeAhead("c", "A", "a")]
 
 
+def test_one_that_has_just_landed_is_built_on_until_its_thread_is_through() -> None:
+    landed = a_task("a", TaskState.CLOSED, Landing(verified="A", verified_on="T", commit="A"))
+    assert steps(queued("b"), landed, **A_ON_T) == [B_ON_A]
+    failed = a_task("a", TaskState.FAILED)
+    assert steps(queued("b"), failed, **A_ON_T) == [JudgeAhead("b", "T")]
+
+
+def test_none_overtakes_one_that_is_being_withdrawn() -> None:
+    failed = a_task("a", TaskState.FAILED)
+    assert steps(queued("b", "c"), failed, ahead={"b": B_ON_A}, withdrawn={"b"}) == []
+
+
 def test_nothing_is_built_on_one_whose_landing_waits_for_files_of_a_person() -> None:
     assert steps(queued("a", "b", a=Landing(waits=("x",))), **A_ON_T) == [JudgeAhead("b", "T")]
 

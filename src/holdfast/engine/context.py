@@ -30,6 +30,7 @@ from holdfast.landing.gates import Gate
 from holdfast.landing.judgings import Judgings
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
+from holdfast.preparation.preparation import Preparation
 from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
@@ -118,6 +119,7 @@ class RunContext:
     effects: Effects
     spawn: Spawn
     worktrees: Worktrees
+    preparation: Preparation
     turns: Follower
     missing_sandbox: Callable[[str], str]
     # What `sandbox: auto` is on this machine; other words stand for themselves.

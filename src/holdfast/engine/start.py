@@ -7,8 +7,9 @@ Until the first runner of an attempt has begun, its worktree holds nothing that 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
+    SetupFailed,
     SnapshotLost,
     SnapshotTooLarge,
     SubmoduleMissing,
@@ -39,6 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.ports import Agent, LedgerReader, Work
+from holdfast.preparation.preparation import WorktreePlace
 from holdfast.processes import bwrap, host
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots.snapshots import ROOT
@@ -117,8 +120,9 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         if is_fatal(error):
             raise
         if is_environment(error):
-            outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt.id}
-            back = context.moved(task, TaskEvent.UNCLAIM, Reason.ENVIRONMENT, outcome=outcome)
+            reason = Reason.SETUP_FAILED if isinstance(error, SetupFailed) else Reason.ENVIRONMENT
+            outcome = {"kind": str(reason), "detail": str(error), "attempt": task.attempt.id}
+            back = context.moved(task, TaskEvent.UNCLAIM, reason, outcome=outcome)
             context.append(back, context.held_up(task, str(error)))
             return NotStarted(str(error), fault=True)
         context.fail(task, TaskEvent.IMMEDIATE_FAILURE, Reason.NOT_STARTED, "not_started", str(error))
@@ -160,22 +164,34 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     found = plan_start(inputs, task, made, agent)
     base = found.base
     pins.pin(context.repo, context.layout, task.attempt.id, base)
-    hold(context.worktrees, task, base, found.snapshot, found.begin)
-    order = _order(context, task, made, agent, found, caps=caps)
-    digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
-    intended = SpawnIntended(
+    place = WorktreePlace(
         task=task.id,
         attempt=task.attempt.id,
-        start=order.start,
-        order=digest,
-        argv=list(order.launch.argv),
-        worktree=order.worktree,
-        base=base,
-        reserved=caps,
-        names_files=True,
-        tree=found.begin,
+        folder=context.worktrees.path(task.id),
+        target=merges.newest(context.repo, context.branch),
+        tree=found.snapshot or found.begin or base,
+        confinement=context.confinement(made),
     )
-    carry_out(context, intended)
+    make_tree = functools.partial(hold, context.worktrees, task, base, found.snapshot, found.begin)
+    with context.preparation.prepare(place, make_tree, functools.partial(carry_out, context)) as prepared:
+        context.preparation.run_hook("before_start", context.config.worktree.before_start, place, prepared)
+        order = _order(context, task, made, agent, found, caps=caps, variables=prepared.variables)
+        digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
+        intended = SpawnIntended(
+            task=task.id,
+            attempt=task.attempt.id,
+            start=order.start,
+            order=digest,
+            argv=list(order.launch.argv),
+            worktree=order.worktree,
+            base=base,
+            reserved=caps,
+            names_files=True,
+            tree=found.begin,
+        )
+        context.spawn.leases[task.attempt.id] = prepared.descriptors
+        carry_out(context, intended)
+        del context.spawn.leases[task.attempt.id]
     context.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
     context.note(
         task.id,
@@ -286,7 +302,16 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
 # -- the order for its runner ------------------------------------------------------------------------------------------
 
 
-def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: StartPlan, *, caps: Caps) -> Order:
+def _order(
+    context: RunContext,
+    task: Task,
+    made: Definition,
+    agent: Agent,
+    found: StartPlan,
+    *,
+    caps: Caps,
+    variables: Mapping[str, str],
+) -> Order:
     """All that the runner needs to know for this start."""
     work = Work(
         task=task.id,
@@ -311,12 +336,13 @@ def _order(context: RunContext, task: Task, made: Definition, agent: Agent, foun
         done=task.attempt.turn - task.attempt.undone,
         limits=_limits(context, made, caps),
         passed_on=tuple(context.config.agent_env),
-        exclude=context.worktrees.exclude,
+        exclude=context.worktrees.left_out(task.id),
         sandbox=context.sandbox_of(made),
         sandbox_writable=context.config.sandbox_writable,
         sandbox_network=context.config.sandbox_network,
         audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
         prices={name: price.per_million for name, price in context.config.prices.items()},
+        variables=dict(variables),
     )
 
 

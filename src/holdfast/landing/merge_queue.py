@@ -109,16 +109,18 @@ class _Walk:
         self._on: JudgeAhead | None = None
         head = tasks.get(view.landing)
         if head is not None and (made := view.merged.get(head.id)) is not None:
-            is_built_on = head.state is TaskState.DONE and head.id not in view.apart and not head.landing.waits
+            is_to_land = head.state is TaskState.DONE and head.id not in view.apart and not head.landing.waits
+            is_built_on = is_to_land or head.landing.commit == made.commit
             self._on = JudgeAhead("", made.commit, head.id) if is_built_on else JudgeAhead("", made.target)
 
     def pass_judged(self, task: Task) -> None:
-        judged = self._view.ahead[task.id]
-        if task.id in self._void or not self._is_valid(judged):
+        is_valid = task.id not in self._void and self._is_valid(self._view.ahead[task.id])
+        if not is_valid:
             self.withdraw(task.id)
             self._on = None
-        elif task.id not in self._view.apart:
-            self._is_taken = True
+        # It keeps its turn also where it is judged anew.
+        self._is_taken = self._is_taken or task.id not in self._view.apart
+        if is_valid and task.id not in self._view.apart:
             made = self._view.merged.get(task.id)
             self._on = JudgeAhead("", made.commit, task.id) if made is not None else None
 

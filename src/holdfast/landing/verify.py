@@ -12,6 +12,7 @@ gate, until a required one has failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +24,12 @@ from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
-from holdfast.errors import JudgingWithdrawn
+from holdfast.errors import JudgingWithdrawn, SetupFailed
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.landing import gates as running
 from holdfast.landing.gates import Gate, GatePlace, GateRun
+from holdfast.landing.judged_trees import JudgedTree, PreparedTree, PrepareTree, only_tree
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.snapshots.store import CANDIDATES, MERGED
@@ -41,7 +43,7 @@ from holdfast.worktrees.worktrees import Worktrees
 
 Kind = Literal[
     "passed", "no_candidate", "conflict", "conflict_markers", "empty_change", "paths_violated", "gate_failed",
-    "gate_timed_out",
+    "gate_timed_out", "setup_failed",
 ]  # fmt: skip
 
 VERIFY_POINTS = tuple(
@@ -148,6 +150,9 @@ class Verify:
         self._worktrees, self._passed_on, self._grace_s = worktrees, tuple(passed_on), grace_s
         # Asked of a task while its gates run: where it answers no, they are ended, and there is no verdict.
         self.is_wanted: Callable[[str], bool] = lambda task: True
+        self.prepare: PrepareTree = only_tree
+        # Files that setup depends on: where the candidate changes one, it is judged by whether setup still works.
+        self.inputs: tuple[str, ...] = ()
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = intent.entry.inputs
@@ -223,20 +228,24 @@ class Verify:
             told = [git.readable(name) for name in marked]
             detail = f"it leaves conflict markers in {_listed(told)}"
             return GateVerdict(*names, passed=False, kind="conflict_markers", detail=detail, files=told)
-        return self._run(wanted, files, pinned)
+        try:
+            return self._run(wanted, files, pinned)
+        except SetupFailed as failed:
+            self._expect_wanted(wanted)
+            if not set(self.inputs) & set(changed):
+                raise
+            # It works on the target, and the candidate has changed what it depends on.
+            return GateVerdict(*names, passed=False, kind="setup_failed", detail=f"{failed.what}: {failed.lines}")
 
     def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> GateVerdict:
         names, gates = _wanted(wanted), pinned.gates
         results: list[GateRun] = []
         broken: GateRun | None = None
         if gates:
-            with running.locked(self._place(wanted)) as place:
-                point("verify.scratch.before")
-                self._worktrees.scratch(wanted["merged"], _place_of(wanted), is_confined=pinned.sandbox != "none")
-                # The worktree's HEAD keeps it from here on; a `git gc` before may have removed it.
-                self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
-                point("verify.scratch.after")
-                place = self._confined(place, pinned)
+            with running.locked(self._place(wanted)) as place, self._prepared(wanted, pinned) as prepared:
+                place = msgspec.structs.replace(
+                    self._confined(place, pinned), variables=prepared.variables, leases=prepared.descriptors
+                )
                 begun: list[str] = []
                 for gate in gates:
                     if broken is not None:
@@ -262,6 +271,26 @@ class Verify:
     def _expect_wanted(self, wanted: dict[str, Any]) -> None:
         if not self.is_wanted(wanted["task"]):
             raise JudgingWithdrawn(task=wanted["task"], behind=wanted.get("behind", "") or "another")
+
+    def _prepared(self, wanted: dict[str, Any], pinned: _Pinned) -> AbstractContextManager[PreparedTree]:
+        def make_tree() -> None:
+            point("verify.scratch.before")
+            self._worktrees.scratch(wanted["merged"], _place_of(wanted), is_confined=pinned.sandbox != "none")
+            # The worktree's HEAD keeps it from here on; a `git gc` before may have removed it.
+            self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
+            point("verify.scratch.after")
+
+        judged = JudgedTree(
+            wanted["task"],
+            wanted["attempt"],
+            self._worktrees.judging_path(_place_of(wanted)),
+            # The rules of a commit that has not landed do not count: an agent may have written them.
+            target=wanted.get("branch_at", "") or wanted["target"],
+            merged=wanted["merged"],
+            confinement=(pinned.sandbox, pinned.writable, pinned.network),
+            is_wanted=lambda: self.is_wanted(wanted["task"]),
+        )
+        return self.prepare(judged, make_tree)
 
     def _confined(self, place: GatePlace, pinned: _Pinned) -> GatePlace:
         if pinned.sandbox == "none":

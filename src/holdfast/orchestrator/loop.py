@@ -28,25 +28,11 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans
+from holdfast.engine import plan as steps
 from holdfast.engine.context import LandingThread, RunContext
 from holdfast.engine.landing import judge_ahead, queue_view, see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
-from holdfast.engine.plan import (
-    REASONS,
-    ApplyExit,
-    Begin,
-    Cancel,
-    Command,
-    Continue,
-    Follow,
-    Lapse,
-    Observation,
-    Orphan,
-    Retry,
-    StartTask,
-    is_at_work,
-    plan,
-)  # fmt: skip
+from holdfast.engine.plan import Command, Observation, is_at_work, plan
 from holdfast.engine.recovery import note_adopted, remove_leftovers
 from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turn_follower import LOOK_S
@@ -284,11 +270,11 @@ class Loop:
         """The one dispatch of commands. All is done in the loop's thread, but for verifying and landing."""
         context, task = self.context, self.board.task(command.task)
         match command:
-            case StartTask():
+            case steps.StartTask():
                 self._start(task)
-            case Begin():
+            case steps.Begin():
                 context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.claim.agent)
-            case ApplyExit(_, exit):
+            case steps.ApplyExit(_, exit):
                 apply_exit(context, task, exit)
                 if exit.ending is Ending.ENVIRONMENT:
                     self.holds.pause(task.id, exit.detail, stays=self.stays)
@@ -298,20 +284,20 @@ class Loop:
                 self._landing_thread.begin(task.id, lambda: verify_and_land(context, task))
             case JudgeAhead():
                 context.judgings.begin(command, task.candidate, lambda: judge_ahead(context, task, command))
-            case Withdraw():
-                context.judgings.withdraw(task.id)
-            case Orphan(_, event):
+            case Withdraw(name):
+                context.judgings.withdraw(name)
+            case steps.Orphan(_, event):
                 orphans.orphan(context, task, event)
                 del self.holds.failures[task.id]
-            case Continue():
+            case steps.Continue():
                 orphans.continue_orphan(context, task)
-            case Retry():
+            case steps.Retry():
                 context.move(task, TaskEvent.RETRY, Reason.ATTEMPTS_LEFT, outcome=task.outcome)
-            case Follow(_, event):
-                context.move(task, event, REASONS[event])
-            case Cancel(_, reason, cause):
+            case steps.Follow(_, event):
+                context.move(task, event, steps.REASONS[event])
+            case steps.Cancel(_, reason, cause):
                 follow_cancel(context, task, reason, cause)
-            case Lapse():
+            case steps.Lapse():
                 lapse(context, task)
 
     def _observe(self, name: str) -> Observation | None:

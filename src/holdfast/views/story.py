@@ -57,6 +57,7 @@ def _landing_waits(inputs: dict[str, Any]) -> str:
 
 # An effect that is about to be performed, that was, and that is being: the last is how its failure begins.
 _EFFECTS = {
+    "setup": ("Its worktree is about to be set up", "Its worktree was set up", "Setting up its worktree"),
     "spawn": ("Its agent is about to be started", "Its agent was started", "Starting its agent"),
     "verify": ("Its gates are about to be run", "Its gates were run", "Verifying it"),
     "land": ("It is about to be landed", "It is on its branch", "Landing it"),
@@ -194,6 +195,7 @@ _REASONS = {
     "circuit_open": "it went in circles",
     "worktree_lost": "its worktree is gone",
     "environment": "a fault of the machine",
+    "setup_failed": "its worktree could not be set up",
     "shutdown": "the run ended",
     "agent_failed": "the agent says that it has failed",
     "agent_refused": "the model refused",

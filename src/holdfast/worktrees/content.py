@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,17 @@ class UnneededTree(msgspec.Struct, frozen=True):
     task: str
     path: Path
     reason: str
+
+
+def unneeded_below(folder: Path, known: Collection[str], is_made: Callable[[str], bool]) -> list[UnneededTree]:
+    """The worktrees in a folder whose names are not in `known`."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.name.startswith(".") or path.name in known or not path.is_dir():
+            continue
+        reason = "it holds work that has not landed" if is_made(path.name) else "it was never made whole"
+        found.append(UnneededTree(path.name, path, reason))
+    return found
 
 
 def is_tree(
