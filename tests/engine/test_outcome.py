@@ -58,6 +58,7 @@ TABLE: dict[Ending, tuple[TaskState, str, str, bool, bool, list[str]]] = {
     # A person has to change something first.
     E.AUTH_MISSING: (S.FAILED, FAIL, "auth_missing", False, False, [DETAIL]),
     E.STOPPED: (S.OPEN, BACK, "shutdown", False, False, ["t.1 pauses: It is so."]),
+    E.TOLD: (S.OPEN, BACK, "told", False, False, ["t.1 goes on with what a person has told it"]),
     # The loop says so itself, once for all tasks that it holds.
     E.ENVIRONMENT: (S.OPEN, BACK, "environment", False, False, []),
     E.CRASHED: (S.ORPHANED, "crash", "crashed", False, False, ["t.1 crashed: It is so."]),
