@@ -142,15 +142,15 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     # The merged commit that passed its gates, and the target on which it may land: on no other.
     verified: str = ""
     verified_on: str = ""
-    # The merged commit that is being judged, the target of that, and the task before it where that has not landed yet.
-    judged: str = ""
-    judged_on: str = ""
-    behind: str = ""
     # The commit as which it landed, and the branch.
     commit: str = ""
     branch: str = ""
     # Paths that a person changed in a checkout, and that it waits for.
     waits: tuple[str, ...] = ()
+    # The merged commit that is being judged, the target of that, and the task before it where that has not landed yet.
+    judged: str = ""
+    judged_on: str = ""
+    behind: str = ""
 
 
 class Task(msgspec.Struct):
