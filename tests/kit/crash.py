@@ -46,6 +46,8 @@ NOT_OF_A_RUN = {
     "landing_promoted": "a command of a person",
     "landing_waits": "only where a person has changed the same file; nothing follows from it but that it is shown",
     "landing_settled": "only after a person has rewritten the history",
+    "review_drafted": "a person's review; test_reviews kills it at each of its entries",
+    "review_submitted": "a person's review; test_reviews kills it at each of its entries",
     "gate_warned": "only where a gate uses another checkout; nothing follows from it but that it is shown",
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",

@@ -49,6 +49,7 @@ RUN_ELSEWHERE = {
     "promote": "tests/decisions/test_decisions.py",
     "tell": "tests/decisions/test_conversations.py",
     "resolve": "tests/decisions/test_resolve.py",
+    "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
 }
@@ -132,7 +133,7 @@ EVERY_OPTION = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the files are that examples name."""
-    for name in ("proof.json", "new.yaml"):
+    for name in ("proof.json", "new.yaml", "comments.json"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("holdfast.cli.tasks.decisions:cancel", "Cancel a task; its agent is ended."),
     "retry": ("holdfast.cli.tasks.decisions:retry", "Open a failed task again."),
     "approve": ("holdfast.cli.tasks.decisions:approve", "Let a result land that waits for you."),
+    "review": (
+        "holdfast.cli.tasks.review:review",
+        "Look at a result that waits for you, comment on it, approve it or send it back.",
+    ),
     "reject": ("holdfast.cli.tasks.decisions:reject", "Refuse a result that waits for you."),
     "resume": (
         "holdfast.cli.tasks.decisions:resume",

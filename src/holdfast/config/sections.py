@@ -94,6 +94,19 @@ class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class ApprovalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
+    path: Annotated[Text | None, Meta(description="fits a change of a file that this glob matches; null: any")] = None
+    files: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        Meta(description="fits a change of so many files or more; null: any"),
+    ] = None
+    lines: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(description="fits a change of so many lines or more, added and removed; null: any"),
+    ] = None
+
+
 class StepSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agent: Annotated[Name, Meta(description="the agent that works on it")]
     model: Annotated[Model | None, Meta(description="with which model; null: the agent's choice")] = None

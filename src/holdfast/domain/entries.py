@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
+from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
@@ -323,6 +324,8 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_waits": LandingWaiting,
     "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
+    "review_drafted": ReviewDrafted,
+    "review_submitted": ReviewSubmitted,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

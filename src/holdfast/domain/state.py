@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.outage import Outage
+from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Message, Task
@@ -179,7 +180,7 @@ class State:
         if target not in AT_WORK:
             outage.fold_move(self.outages, task, moved, entry.timestamp)
             task.start = replace(task.start, began=0.0, reserved=Caps())
-        task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
+        self._approve(task, moved.event, target)
         is_continued = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
         task.continues = is_continued and bool(task.attempt.id)
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
@@ -203,6 +204,24 @@ class State:
             task.left, task.made, task.happened = None, task.attempt.at, ()
         elif target is TaskState.FAILED:
             task_record.fail(task, moved)
+
+    def _approve(self, task: Task, event: TaskEvent, target: TaskState) -> None:
+        """An approval is of the commit that was verified then, and ends where it is asked for again."""
+        is_kept = task.approved and target in _HELD and event is not TaskEvent.APPROVAL_REQUESTED
+        task.approved = event is TaskEvent.APPROVAL_GRANTED or is_kept
+        if event is TaskEvent.APPROVAL_GRANTED:
+            landing = task.landing
+            task.landing = replace(landing, approved=landing.verified, approved_on=landing.verified_on)
+        if target in OVER:
+            task.reviews = TaskReviews()
+
+    def _draft_review(self, entry: EntryLike, drafted: ReviewDrafted) -> None:
+        task = self.known(drafted.task)
+        task.reviews = task.reviews.drafted(drafted, entry.timestamp)
+
+    def _submit_review(self, entry: EntryLike, submitted: ReviewSubmitted) -> None:
+        task = self.known(submitted.task)
+        task.reviews = task.reviews.reviewed(submitted, entry.timestamp)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self.known(flagged.task)
@@ -347,4 +366,6 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     effect_entries.VerifyIntended: State._intend_verdict,
     effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
+    ReviewDrafted: State._draft_review,
+    ReviewSubmitted: State._submit_review,
 }

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.entries import TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
 
@@ -147,10 +148,21 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     branch: str = ""
     # Paths that a person changed in a checkout, and that it waits for.
     waits: tuple[str, ...] = ()
+    # The merged commit that a person approved, and its target.
+    approved: str = ""
+    approved_on: str = ""
     # The merged commit that is being judged, the target of that, and the task before it where that has not landed yet.
     judged: str = ""
     judged_on: str = ""
     behind: str = ""
+
+    @property
+    def judging(self) -> str:
+        """What is being judged at this moment, in words; empty where nothing is."""
+        if not self.judged:
+            return ""
+        ahead = f"on top of {self.behind}, ahead of its turn"
+        return f"{self.judged[:12]} {ahead if self.behind else f'on {self.judged_on[:12]}'}"
 
 
 class Task(msgspec.Struct):
@@ -210,6 +222,8 @@ class Task(msgspec.Struct):
     # The blob with what a gate or a person said of the candidate, for the next attempt.
     feedback: str = ""
     landing: Landing = Landing()
+    # What people said of the candidates, while the task is not over.
+    reviews: TaskReviews = TaskReviews()
 
     # -- how attempts ended, and what all of them cost --------------------------------------------------------------
     # What the last move said of its end, for people: `kind`, `detail` and the like.

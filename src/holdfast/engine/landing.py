@@ -16,13 +16,13 @@ from holdfast.domain.effect_entries import LandIntended, RefreshIntended, Verify
 from holdfast.domain.entries import GateWarned, LandingPromoted, LandingWaiting
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Landing, Task
 from holdfast.domain.wording import plural
 from holdfast.engine import recovery
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
-from holdfast.landing import foreign_code, gate_results, refresh, verify
+from holdfast.landing import approval, foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.landing.gates import Gate
 from holdfast.landing.lost_landings import settle_rewritten, undone
@@ -68,9 +68,12 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
             return verdict
         if _has_landed(task):
             break
-        if context.board.worked_on(task).approve and not task.approved:
-            context.move(task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED, agent=task.claim.agent)
-            context.note(task.id, "waits for `holdfast approve`")
+        made, rules = context.board.worked_on(task), context.config.approve
+        if why := approval.reason_to_ask(context.worktrees.store, task, made, rules):
+            told = {"kind": "approval", "detail": why, "attempt": task.attempt.id}
+            asked = (task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED)
+            context.move(*asked, agent=task.claim.agent, outcome=told)
+            context.note(task.id, f"waits for `holdfast review` or `holdfast approve`: {why}")
             return LandingResult.APPROVAL
         branch = context.branch
         try:
@@ -125,7 +128,11 @@ def _kind(context: RunContext, task: Task) -> CandidateKind:
         try:
             made = context.board.worked_on(task)
             is_once = not all(gate.repeatable for gate in verify.gates_of(made, context.config))
-            kinds[key] = CandidateKind(asks=bool(made.approve), is_once=is_once)
+            # The rules are asked about the change as the agent made it; merged, it is asked about again.
+            landing = Landing(verified=task.candidate, verified_on=task.attempt.base)
+            as_made = msgspec.structs.replace(task, landing=landing, approved=False)
+            why = approval.reason_to_ask(context.worktrees.store, as_made, made, context.config.approve)
+            kinds[key] = CandidateKind(asks=bool(why), is_once=is_once)
         except HoldfastError:
             # What is wrong with it is seen to in its turn.
             return CandidateKind(asks=False, is_once=True)

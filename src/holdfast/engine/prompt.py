@@ -83,7 +83,7 @@ need not commit, and must not push.
 
 {{/earlier}}
 {{#feedback}}
-## Why the last attempt did not land
+## What was said of your work
 
 {{feedback}}
 
@@ -210,6 +210,8 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     if attempt.was_put_back:
         to = f"what turn {attempt.stands} left" if attempt.stands else "how you found it"
         return f"{told}. A person put the worktree back to {to}. Look at what is there, then go on from it."
+    if task.candidate and task.made == attempt.at and not tree.differing:
+        return f"{told}, and had finished. The worktree is as you left it. Go on from it."
     told += " and were interrupted " + (f"after turn {attempt.turn}" if attempt.turn else "in your first turn")
     found = "as that turn left it" if attempt.turn else "as you found it"
     if not tree.differing:

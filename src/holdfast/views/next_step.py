@@ -15,7 +15,7 @@ _NEXT = {
     TaskState.IN_PROGRESS: "holdfast attach {task}",
     TaskState.FAILED: "holdfast retry {task} | holdfast cancel {task}",
     TaskState.PENDING_APPROVAL: (
-        "holdfast diff {task}, then holdfast approve {task} | holdfast reject {task} --reason WHY"
+        "holdfast review {task}, then holdfast approve {task} | holdfast reject {task} --reason WHY"
     ),
     TaskState.PLANNED: "holdfast approve {task}",
     TaskState.CLOSED: "",

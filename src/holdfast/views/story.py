@@ -88,6 +88,13 @@ def _effect_sentences() -> dict[str, Sentence]:
     return found
 
 
+def _reviewed(inputs: dict[str, Any]) -> str:
+    comments = inputs.get("comments", ())
+    count = plural(len(comments), "comment") if isinstance(comments, list | tuple) else "comments"
+    verdict = {"approve": "approved", "send_back": "sent back"}.get(str(inputs.get("verdict")), "read")
+    return f"Reviewed by {inputs.get('by', 'a person')} and {verdict}, with {count}"
+
+
 SENTENCES: dict[str, Sentence] = {
     "run_started": Sentence(
         "run of Holdfast {holdfast} begins, epoch {epoch}", log="A run of Holdfast {holdfast} begins"
@@ -144,6 +151,8 @@ SENTENCES: dict[str, Sentence] = {
         "to be landed again: {commit:.12} is not on {branch} any more",
         "To be landed again: it is not on {branch} any more",
     ),
+    "review_drafted": Sentence("{by} drafts a review of {candidate:.12}", "{by} has saved a draft of a review"),
+    "review_submitted": Sentence("{by} has reviewed {candidate:.12}: {verdict}", _reviewed),
     "task_opened": Sentence("open again ({event})", "Open again"),
     "task_claimed": Sentence(
         "claimed by {agent}, attempt {attempt}", "Given to {agent}, as attempt {attempt}"
@@ -211,7 +220,8 @@ _REASONS = {
     **dict.fromkeys(
         ("scheduled", "requested_by_person", "resolved_by_person", "agent_reported", "approval_required", "approved",
          "dependency_found", "dependency_met", "subtasks_completed", "attempts_left", "resumed", "salvaged", "landed",
-         "cancelled", "rejected", "crashed", "heartbeat_lost", "verification_failed", "parked", "claim_released"), ""
+         "cancelled", "rejected", "changes_requested", "crashed", "heartbeat_lost", "verification_failed", "parked",
+         "claim_released"), ""
     ),
 }  # fmt: skip
 _FAILURES = {"gate_failed": "a failed gate", "gate_timed_out": "a gate that took too long", "conflict": "a conflict"}

@@ -80,7 +80,7 @@ class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=128)] = ""
 
 
-def _decided(kind: str, decision: DecisionContext, params: dict[str, Any]) -> Changed:
+def decided(kind: str, decision: DecisionContext, params: dict[str, Any]) -> Changed:
     answer = decide(decision, kind, params)
     # What was cancelled with it stands behind it.
     row, *more = rows_of(decision, [task.id for task in answer.tasks])
@@ -93,7 +93,7 @@ def _about_task(kind: str) -> Any:
 
     def function(decision: DecisionContext, ask: Ask) -> Changed:
         about = {"tasks": [ask.task]} if is_of_several else {"task": ask.task}
-        return _decided(kind, decision, {**about, **msgspec.structs.asdict(ask.body)})
+        return decided(kind, decision, {**about, **msgspec.structs.asdict(ask.body)})
 
     return function
 
@@ -237,7 +237,7 @@ def undo(decision: DecisionContext, ask: Ask) -> Changed:
     task = _task_of(decision, ask.attempt)
     if ask.attempt != task.attempt.id:
         raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
-    return _decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
+    return decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
 
 
 def fork(decision: DecisionContext, ask: Ask) -> Changed:
@@ -245,7 +245,7 @@ def fork(decision: DecisionContext, ask: Ask) -> Changed:
     body: Forked = ask.body
     task = _task_of(decision, ask.attempt)
     spare = body.id or free_id(f"{task.id}-fork", decision.tasks)
-    return _decided("fork", decision, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
+    return decided("fork", decision, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
 
 
 def _task_of(decision: DecisionContext, attempt: str) -> Task:
