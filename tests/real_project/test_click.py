@@ -118,7 +118,7 @@ def test_six_tasks_land_while_the_orchestrator_is_killed_with_two_judged_at_once
         def is_caught() -> bool:
             # The last kill comes when one is landed, and another judged.
             wanted = 2 if kills < 2 else 1
-            return process.poll() is not None or len(judged_now(repo)) >= wanted  # noqa: B023
+            return process.poll() is not None or len(judged_now(repo)) >= wanted
 
         wait_for(is_caught, "two candidates are judged at once")
         if process.poll() is not None:
