@@ -355,19 +355,7 @@ class State:
 
     def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat."""
-        task, result = self.known(closed.task), entry.output
-        if entry.decision_type.startswith("task_verify_"):
-            task.landing = replace(task.landing, judged="", judged_on="", behind="")
-        match entry.decision_type:
-            case "task_spawn_confirmed":
-                task.claim = replace(task.claim, started=True)
-            case "task_verify_confirmed" if result.get("passed"):
-                merged, target = str(result.get("merged", "")), str(result.get("target", ""))
-                task.landing = replace(task.landing, verified=merged, verified_on=target)
-            case "task_land_confirmed" if "new" in result:
-                task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
-            case kind if kind.endswith(("_parked", "_abandoned")):
-                task.parked = f"{kind}: {closed.reason}"
+        task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
 
 
 def fold(items: Iterable[tuple[str, EntryLike]]) -> State:

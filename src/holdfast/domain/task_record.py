@@ -7,6 +7,7 @@ numbers only, so that the garbage collector need not know it (`gc=False`): there
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -348,3 +349,19 @@ def end_attempt(task: Task, one: Past) -> None:
     """An attempt that was continued ends once more, and counts once."""
     kept = [each for each in task.past if each.attempt != one.attempt]
     task.past = (*kept[1 - PAST_MAX :], one)
+
+
+def close_effect(task: Task, decision_type: str, reason: str, result: Mapping[str, Any]) -> None:
+    """What the outcome of an effect changes. Parks the task where it could not be decided, or was too old to repeat."""
+    if decision_type.startswith("task_verify_"):
+        task.landing = replace(task.landing, judged="", judged_on="", behind="")
+    match decision_type:
+        case "task_spawn_confirmed":
+            task.claim = replace(task.claim, started=True)
+        case "task_verify_confirmed" if result.get("passed"):
+            merged, target = str(result.get("merged", "")), str(result.get("target", ""))
+            task.landing = replace(task.landing, verified=merged, verified_on=target)
+        case "task_land_confirmed" if "new" in result:
+            task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
+        case kind if kind.endswith(("_parked", "_abandoned")):
+            task.parked = f"{kind}: {reason}"
