@@ -49,7 +49,7 @@ $(OPS)/ready: tests/ops/install tests/ops/requirements.txt
 test-project: $(VENV)/ready $(PROJECT)/ready
 	HOLDFAST_PROJECT=$(abspath $(PROJECT)) $(if $(SUITE),HOLDFAST_SUITE="$(SUITE)") $(BIN)/pytest tests/real_project -s --timeout 3000 $(ARGS)
 
-$(PROJECT)/ready: tests/real_project/install tests/real_project/requirements.txt tests/real_project/project.txt
+$(PROJECT)/ready: tests/real_project/install $(wildcard tests/real_project/*.txt)
 	PYTHON=$(PYTHON) tests/real_project/install $(PROJECT)
 
 # Requests made up by schemathesis from the OpenAPI document, against a real server. `make test-api EXAMPLES=200` makes more.

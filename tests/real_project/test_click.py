@@ -23,7 +23,10 @@ from kit.waiting import wait_for
 PLACE = Path(os.environ["HOLDFAST_PROJECT"])
 # `HOLDFAST_SUITE` names fewer files of tests, for a short look.
 SUITE = os.environ.get("HOLDFAST_SUITE", "tests")
-SETUP = ["uv venv -q .venv", "uv pip install -q -p .venv/bin/python -e . pytest==8.4.2"]
+SETUP = [
+    "uv venv -q --clear .venv",
+    f"uv pip install -q -p .venv/bin/python --no-index --find-links {PLACE}/wheels -e . pytest",
+]
 GATE = f".venv/bin/python -m pytest -q -x -p no:cacheprovider {SUITE}"
 RUN_S_MAX = 1500.0
 
