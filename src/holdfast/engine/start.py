@@ -315,6 +315,7 @@ def _order(
     variables: Mapping[str, str],
 ) -> Order:
     """All that the runner needs to know for this start."""
+    tokens_in, tokens_out, usd = _counted(context, task, found.session)
     work = Work(
         task=task.id,
         attempt=task.attempt.id,
@@ -323,7 +324,8 @@ def _order(
         model=task.claim.model,
         session=found.session,
         turn=task.attempt.turn,
-        counted=_counted(context, task, found.session),
+        counted=(tokens_in, tokens_out),
+        counted_usd=usd,
         policy=policy_of(context.config, made, agent.name),
         answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
@@ -352,16 +354,17 @@ def _order(
     )
 
 
-def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int]:
-    """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
-    tokens_in = tokens_out = 0
+def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
+    """The tokens in and out, and the cost, that the conversation has reported, whichever attempt it was then."""
+    tokens_in, tokens_out, usd = 0, 0, 0.0
     for number in range(1, task.attempts + 1) if session else ():
         path = context.layout.attempt_files(f"{task.id}.{number}").spend
         for line in ledger.LineLedger(path).read() if path.exists() else ():
             if line.record.get("session") == session:
                 tokens_in += line.record["tokens_in"]
                 tokens_out += line.record["tokens_out"]
-    return tokens_in, tokens_out
+                usd += line.record["usd"]
+    return tokens_in, tokens_out, usd
 
 
 def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
