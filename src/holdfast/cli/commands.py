@@ -68,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "turns": ("holdfast.cli.tasks.turns:turns", "List the turns of an attempt: what each did, and cost."),
     "diff": (
         "holdfast.cli.tasks.turns:diff",
-        "Show what an attempt or a turn changed, or what changed between two turns.",
+        "Show a task's whole change as it would land, or what a turn changed.",
     ),
     "undo": ("holdfast.cli.tasks.decisions:undo", "Put a task's worktree back to how a turn left it."),
     "fork": ("holdfast.cli.tasks.decisions:fork", "Begin anew with the tree that a turn left."),
