@@ -20,6 +20,7 @@ MODULES = {
 # A room imports itself and the rooms on lines above its own, never one beside it.
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
+    ["questions"],
     ["domain.reviews", "layout", "storage.files"],
     ["domain"],
     ["config", "git", "storage.records"],

@@ -78,7 +78,7 @@ def make_template(folder: Path) -> Path:
     (repo / "old.txt").write_text("old\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "something to remove")
-    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5)
+    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5, question_timeout_s=0.2)
     for name in ("gone", "changed", "never"):
         add(repo, name, "write never.txt x")
     # They go with `gone`, whose file is deleted.
@@ -102,11 +102,13 @@ def make_template(folder: Path) -> Path:
     add(repo, "whole", "write whole.txt x")
     add(repo, "part", "write part.txt x", parent="whole", depends_on=["first"])
     add(repo, "asks", "write asks.txt x", approve=True)
+    # Nobody answers, so each is denied when its time is over.
+    add(repo, "inquires", "ask-later run true\nask run true\nwrite inquires.txt x", permissions="ask")
     add(repo, "unrepeatable", "write unrepeatable.txt x", verify=[{"command": "true", "repeatable": False}])
     return repo
 
 
-LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "limited", "part", "unrepeatable")
+LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "inquires", "limited", "part", "unrepeatable")
 FINAL = {
     **dict.fromkeys((*LANDING, "whole"), "CLOSED"),
     **dict.fromkeys(("gone", "gone-part", "gone-leaf", "never"), "CANCELLED"),

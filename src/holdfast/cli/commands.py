@@ -47,6 +47,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Look at a result that waits for you, comment on it, approve it or send it back.",
     ),
     "reject": ("holdfast.cli.tasks.decisions:reject", "Refuse a result that waits for you."),
+    "questions": ("holdfast.cli.tasks.questions:questions", "List what agents ask you, and wait for."),
+    "answer": ("holdfast.cli.tasks.questions:answer", "Answer what an agent asks: allow, deny, or words."),
     "resume": (
         "holdfast.cli.tasks.decisions:resume",
         "Continue the last attempt of a task that has failed or was stopped.",

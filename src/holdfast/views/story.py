@@ -55,6 +55,23 @@ def _landing_waits(inputs: dict[str, Any]) -> str:
     return f"Its landing waits: a person has changed {_cut(paths)} in the checkout"
 
 
+def _question(inputs: dict[str, Any]) -> str:
+    if inputs.get("kind") == "words":
+        return f"Asks a person: {_cut(inputs.get('preview', ''))}"
+    return f"Asks a person for leave to call {inputs.get('tool', '?')}: {_cut(inputs.get('argument', ''))}"
+
+
+_ANSWERS = {"allow": "allowed", "deny": "denied", "say": "answered"}
+
+
+def _answer(inputs: dict[str, Any]) -> str:
+    who, words = inputs.get("by", "?"), inputs.get("words")
+    done = _ANSWERS.get(str(inputs.get("answer")), "answered")
+    told = f"Nobody answered in time: {done}" if who == "timeout" else f"{who} {done} it"
+    always = f"; from now on the settings say: {_cut(inputs['rule'])}" if inputs.get("rule") else ""
+    return told + (f": {_cut(words)}" if words else "") + always
+
+
 # An effect that is about to be performed, that was, and that is being: the last is how its failure begins.
 _EFFECTS = {
     "setup": ("Its worktree is about to be set up", "Its worktree was set up", "Setting up its worktree"),
@@ -134,6 +151,8 @@ SENTENCES: dict[str, Sentence] = {
         "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
         "Put back to how turn {turn} of {attempt} left it",
     ),
+    "question_asked": Sentence("{attempt} asks a person: {tool} {argument} ({id})", _question),
+    "question_answered": Sentence("question {id} answered by {by}: {answer} {words} {rule}", _answer),
     "attempt_forked": Sentence(
         "the next attempt begins with turn {turn} of {attempt}",
         "The next attempt begins with what turn {turn} of {attempt} left",

@@ -50,7 +50,7 @@ class Claude(Cli):
     program = "claude"
     can = Can(resume=True, cost="reported", mcp=True)
     permissions = Modes(
-        full=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
+        skip=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
     )
     install = "`npm install -g @anthropic-ai/claude-code`"
     sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
@@ -72,7 +72,7 @@ class Claude(Cli):
 
     def call(self, work: Work) -> Launch:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-        argv += [*self.flags, "--settings", "{files}/settings.json"]
+        argv += [*self.flags(work), "--settings", "{files}/settings.json"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
@@ -84,7 +84,6 @@ class Claude(Cli):
         if os.geteuid() == 0:
             # Without it Claude Code refuses to work without asking as root.
             env["IS_SANDBOX"] = "1"
-        folder = home("CLAUDE_CONFIG_DIR", ".claude")
         return Launch(
             tuple(argv),
             stdin=work.prompt,
@@ -94,12 +93,14 @@ class Claude(Cli):
             has_hook=True,
             stream=self.name,
             model=work.model,
-            # `projects` has a folder for each worktree, with its conversations and its memory.
-            homes=(
-                Home(str(folder), forgotten=_FORGOTTEN),
-                Home(str(folder / "projects"), ("{worktree}",), ("*",)),
-            ),
+            homes=homes(),
         )
+
+
+def homes() -> tuple[Home, ...]:
+    """`projects` has a folder for each worktree, with its conversations and its memory."""
+    folder = home("CLAUDE_CONFIG_DIR", ".claude")
+    return (Home(str(folder), forgotten=_FORGOTTEN), Home(str(folder / "projects"), ("{worktree}",), ("*",)))
 
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}

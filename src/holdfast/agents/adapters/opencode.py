@@ -30,6 +30,7 @@ _LIMITED = (429,)
 
 # The folder of conversations below its data folder, with a folder for each worktree.
 CONVERSATIONS = "holdfast"
+DATABASE = CONVERSATIONS + "/{worktree}/opencode.db"
 # What it keeps beside the conversations, and does not need.
 _FORGOTTEN = (CONVERSATIONS, "*.db*", "log", "storage", "snapshot", "tool-output", "repos", "worktree", "plans")
 
@@ -79,7 +80,7 @@ class Opencode(Cli):
     title = "opencode"
     program = "opencode"
     can = Can(resume=True, cost="reported", mcp=True)
-    permissions = Modes(full=("--auto",), own=())
+    permissions = Modes(skip=("--auto",), own=())
     install = "`npm install -g opencode-ai`"
     sign_in = "Run `opencode auth login`, or set the key of your model's provider"
 
@@ -88,7 +89,7 @@ class Opencode(Cli):
         return True if (home("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json").exists() else None
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "run", "--format", "json", *self.flags]
+        argv = [self.program, "run", "--format", "json", *self.flags(work)]
         argv += ["--model", work.model] if work.model else []
         # Without a title it asks a model for one, and does not report that cost.
         argv += ["--session", work.session] if work.session else ["--title", work.task]
@@ -99,17 +100,17 @@ class Opencode(Cli):
             tuple(argv),
             stdin=work.prompt,
             # The user's own database has the conversations of all projects, and commands that opencode runs for them.
-            env={"OPENCODE_CONFIG": "{files}/opencode.json", "OPENCODE_DB": CONVERSATIONS + "/{worktree}/opencode.db"},
+            env={"OPENCODE_CONFIG": "{files}/opencode.json", "OPENCODE_DB": DATABASE},
             files={"opencode.json": msgspec.json.encode(config).decode(), PLUGIN_NAME: PLUGIN},
             references=self.references,
             has_hook=True,
             stream=self.name,
             model=work.model,
-            homes=_homes(),
+            homes=homes(),
         )
 
 
-def _homes() -> tuple[Home, ...]:
+def homes() -> tuple[Home, ...]:
     """Makes its programs and plugins read-only: they are beside the conversations, and the next start runs them."""
     data, state, cache = home("XDG_DATA_HOME", ".local/share"), Path.home() / ".local/state", Path.home() / ".cache"
     return (

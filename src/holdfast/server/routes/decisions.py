@@ -129,6 +129,15 @@ class SettledAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit: Annotated[str, Meta(max_length=200)] = ""
 
 
+class Answered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`question` is its id. `words`: why not, or what is said. `always`: the settings allow it from now on."""
+
+    question: Annotated[str, Meta(max_length=200)]
+    answer: Literal["allow", "deny", "say"]
+    words: Annotated[str, Meta(max_length=10_000)] = ""
+    always: bool = False
+
+
 _SPLITS = {
     TaskState.OPEN: TaskEvent.DECOMPOSED_BEFORE_CLAIM,
     TaskState.CLAIMED: TaskEvent.AGENT_SPLITS_WORK,
@@ -279,6 +288,7 @@ OPERATIONS = [
     _of_task("tell", "Tell a task's agent something, in the conversation that it has.", ToldWords),
     _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
+    _of_task("answer", "Answer what its agent asks; the first answer counts.", Answered),
     _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),
     _of_task("block", "Say that another task has to come first.", Blocked, block),
     _of_task("split", "Divide a task into subtasks, and wait for them.", Split, split),
