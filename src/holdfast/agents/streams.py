@@ -20,7 +20,7 @@ def stream_of(order: Order) -> Stream:
     if order.agent == "scripted":
         from holdfast.agents.adapters.simple_streams import OwnEvents
 
-        return OwnEvents()
+        return OwnEvents(launch.stdin)
     if launch.protocol is not None:
         from holdfast.agents.adapters import acp
 

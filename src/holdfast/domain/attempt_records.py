@@ -9,6 +9,8 @@ import msgspec
 from holdfast.domain.fsm import Machine, Transition
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task_record import Message
+from holdfast.questions.records import Question
+from holdfast.questions.rules import PermissionPolicy
 
 _NAME_CHARS_MAX = 200
 
@@ -18,19 +20,23 @@ class Can(msgspec.Struct, frozen=True):
 
     `resume`: a conversation can be resumed by its id; otherwise the prompt has its history.
     `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
+    `asks`: how it waits for a person's answer: "deferred", it ends and is resumed; "held", its process waits; or empty
+    where it cannot be made to ask.
     """
 
     resume: bool = False
     cost: str = ""
     mcp: bool = False
+    asks: str = ""
 
 
 class Modes(msgspec.Struct, frozen=True):
     """By each mode of the setting `permissions`, the arguments that make a CLI work so; None: it does not offer it."""
 
-    full: tuple[str, ...]
+    skip: tuple[str, ...]
     edits: tuple[str, ...] | None = None
     own: tuple[str, ...] | None = None
+    ask: tuple[str, ...] | None = None
 
     @property
     def offered(self) -> dict[str, tuple[str, ...]]:
@@ -82,7 +88,7 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     """What the runner tells an agent by the Agent Client Protocol, beside the prompt.
 
     `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
-    `mode`: of the setting `permissions`. `sets_model`: the model is asked for by the protocol, not by an argument.
+    `sets_model`: the model is asked for by the protocol, not by an argument.
     `load_after`: Unix seconds before which the conversation cannot be loaded.
     `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
     """
@@ -90,7 +96,6 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     session: str = ""
     servers: str = "[]"
-    mode: str = "full"
     sets_model: bool = False
     counted_usd: float = 0.0
     load_after: float = 0.0
@@ -113,9 +118,12 @@ class Launch(msgspec.Struct, frozen=True):
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
+    `policy`: what it may do unasked; the runner decides by it about each `Asked` event.
+    `talks`: it is spoken with: its standard input stays open, and the stream says what is written there
+    (`ports.py:TalkingStream`). `stdin` is then the stream's to send.
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
-    `protocol`: the runner talks to it over its standard input; `stdin` is the prompt then.
+    `protocol`: it is spoken with by the Agent Client Protocol; `stdin` is the prompt then.
     """
 
     argv: tuple[str, ...]
@@ -133,6 +141,8 @@ class Launch(msgspec.Struct, frozen=True):
     model: str = ""
     uses_model: bool = True
     homes: tuple[Home, ...] = ()
+    policy: PermissionPolicy = PermissionPolicy()
+    talks: bool = False
     protocol: ProtocolCall | None = None
 
 
@@ -192,6 +202,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     `variables`: those that its worktree was prepared with, such as its ports.
     `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
     `told`: messages of a person that the prompt has.
+    `answered`: questions of the attempt that have their answers: the agent may ask them again.
     """
 
     task: str
@@ -215,6 +226,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     audit_key: str = ""
     told: tuple[Message, ...] = ()
     variables: dict[str, str] = {}
+    answered: tuple[Question, ...] = ()
 
 
 class Ending(StrEnum):
@@ -239,6 +251,7 @@ class Ending(StrEnum):
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
     OVER_LIMIT = "over_limit"
+    ASKING = "asking"
 
 
 class Exit(msgspec.Struct, frozen=True):

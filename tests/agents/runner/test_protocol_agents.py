@@ -34,7 +34,7 @@ class Talk:
         self.plan.parent.mkdir()
 
     def launch(self, *steps: dict[str, Any], session: str = "", model: str = "", **plan: Any) -> Launch:
-        mode, servers = plan.pop("permissions", "full"), plan.pop("servers", ())
+        mode, servers = plan.pop("permissions", "skip"), plan.pop("servers", ())
         self.plan.write_text(json.dumps({"steps": steps, **plan}))
         declared = DeclaredAgent("mine", acp=(sys.executable, str(AGENT), str(self.plan)), permissions=mode)
         agent = agents(Config(agents=(declared,)), servers)["mine"]
@@ -96,7 +96,13 @@ def test_a_tool_that_is_asked_for_waits_until_the_turn_before_it_is_saved(talk: 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "is_allowed"),
-    [("full", "execute", True), ("edits", "edit", True), ("edits", "execute", False), ("own", "edit", False)],
+    [
+        ("skip", "execute", True),
+        ("full", "execute", True),
+        ("edits", "edit", True),
+        ("edits", "execute", False),
+        ("own", "edit", False),
+    ],
 )
 def test_a_request_for_permission_is_answered_by_the_mode(talk: Talk, mode: str, kind: str, is_allowed: bool) -> None:
     ended = talk.run({"write": "b", "ask": 1, "kind": kind}, {"say": "end"}, permissions=mode)

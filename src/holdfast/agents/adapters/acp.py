@@ -17,6 +17,7 @@ import msgspec
 from holdfast.agents.adapters import acp_messages, acp_stream
 from holdfast.agents.common import environment, json_fields
 from holdfast.domain.attempt_records import Can, Home, Launch, Permission, ProtocolCall
+from holdfast.questions.rules import Mode, PermissionPolicy
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
     from holdfast.domain.definition import Definition
     from holdfast.ports import Work
 
-MODES = ("full", "edits", "own")
 VERSION_CHARS_MAX = 100
 
 
 class ProtocolAgent:
     # Whether it resumes only the agent can tell: what it cannot load begins anew, with the history in its prompt.
-    can = Can(resume=True, cost="reported", mcp=True)
+    can = Can(resume=True, cost="reported", mcp=True, asks="held")
     install = ""
 
     def __init__(self, declared: DeclaredAgent, servers: Sequence[McpServer] = ()) -> None:
@@ -47,7 +47,12 @@ class ProtocolAgent:
 
     @property
     def permission(self) -> Permission:
-        return Permission(self._declared.permissions)
+        return Permission(self._mode)
+
+    @property
+    def _mode(self) -> Mode:
+        mode = self._declared.permissions
+        return "skip" if mode == "full" else mode
 
     def find(self) -> str | None:
         return shutil.which(self._program)
@@ -73,7 +78,7 @@ class ProtocolAgent:
         # In a name such as openai/gpt-5 the first part is the provider.
         return model.partition("/")[0] * ("/" in model)
 
-    def missing(self, definition: Definition) -> str:
+    def missing(self, definition: Definition, policy: PermissionPolicy | None = None) -> str:
         if self.find() is None:
             return (
                 f"The agent {self.name} is not installed: there is no program {self._program!r}. Install it, or write "
@@ -97,7 +102,6 @@ class ProtocolAgent:
             title=self.name,
             session=work.session,
             servers=msgspec.json.encode([_server(each) for each in self._servers]).decode(),
-            mode=declared.permissions,
             sets_model=bool(work.model) and not names_model,
             counted_usd=work.counted_usd,
             load_after=_load_after(Path(self._program).name, work.session),
@@ -111,6 +115,8 @@ class ProtocolAgent:
             model=work.model,
             homes=_homes(Path(self._program).name),
             protocol=call,
+            talks=True,
+            policy=work.policy or PermissionPolicy(self._mode),
         )
         return environment.with_settings(launch, declared)
 

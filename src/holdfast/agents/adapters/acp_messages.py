@@ -12,6 +12,7 @@ import msgspec
 from holdfast.agents.common import json_fields
 
 PROTOCOL_VERSION = 1
+DIFF_CHARS_MAX = 16_384
 
 
 def request(number: int, method: str, params: dict[str, Any]) -> bytes:
@@ -42,9 +43,26 @@ def tool_name(tool: dict[str, Any]) -> str:
 
 
 def tool_input(tool: dict[str, Any]) -> str:
+    """What it is called with, as JSON; made of what it shows where the agent does not say."""
     if given := tool.get("rawInput"):
         return json_fields.as_text(given)
-    return "\n".join(filter(None, (json_fields.text(tool, "title"), _content(tool))))
+    title = json_fields.text(tool, "title")
+    for part in json_fields.each(tool, "content"):
+        if path := json_fields.text(part, "path"):
+            return json_fields.as_json({"path": path, "content": json_fields.text(part, "newText")})
+    return json_fields.as_json({"command" if tool.get("kind") == "execute" else "title": title})
+
+
+def shown(tool: dict[str, Any]) -> str:
+    """What it would do, as the agent shows it to a person: the files that it would change; else empty."""
+    changed = [part for part in json_fields.each(tool, "content") if json_fields.text(part, "path")]
+    return "\n".join(_diff(part) for part in changed)
+
+
+def _diff(part: dict[str, Any]) -> str:
+    path, old, new = (json_fields.text(part, name)[:DIFF_CHARS_MAX] for name in ("path", "oldText", "newText"))
+    lines = [*(f"-{line}" for line in old.splitlines()), *(f"+{line}" for line in new.splitlines())]
+    return "\n".join([f"--- {path}", f"+++ {path}", *lines])
 
 
 def tool_output(tool: dict[str, Any]) -> str:

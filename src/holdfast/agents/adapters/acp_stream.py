@@ -1,7 +1,7 @@
 """Talks to an agent by the Agent Client Protocol: JSON-RPC on its standard input and output, one message on each line.
 
 A state machine without I/O: the runner gives it the agent's lines, and sends what it has to say
-(agents/runner/input_pipe.py). An answer that it gives to a line is sent only after the turn that the line may have
+(agents/runner/dialogue.py). An answer that it gives to a line is sent only after the turn that the line may have
 ended is saved. So an agent that asks before a tool is the turn's barrier by itself.
 
     initialize -> session/new, session/resume or session/load -> the model, where one is asked for -> session/prompt
@@ -18,15 +18,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agents.adapters import acp_messages as messages
-from holdfast.agents.adapters.acp_permissions import chosen
+from holdfast.agents.adapters.acp_permissions import allowed, outcome
 from holdfast.agents.common import environment, json_fields, prices
 from holdfast.agents.common.cli_base import CALLS_MAX, broke_off, refused, trouble
-from holdfast.clock import wall
+from holdfast.clock import monotonic, wall
 from holdfast.domain import agent_events as events
 from holdfast.storage.files.json_file import decode_json
 
 if TYPE_CHECKING:
     from holdfast.domain.attempt_records import Launch
+    from holdfast.questions.records import Verdict
 
 METHOD_NOT_FOUND, AUTH_REQUIRED = -32601, -32000
 # An agent may send the last of a loaded conversation after it has said that it is loaded.
@@ -34,6 +35,8 @@ QUIET_S = 0.5
 TEXT_CHARS_MAX = 1 << 20
 # Tools that have been named and have not ended; more are reported as they come.
 TOOLS_MAX = 100
+# Requests for permission that wait for an answer at the same time.
+ASKS_MAX = 100
 # What may wait to be read by the agent. One that asks without end and never reads is ended.
 OUTGOING_BYTES_MAX = 16 << 20
 # It is never part of a path, but an id that looks like one is not used.
@@ -50,7 +53,7 @@ class AcpStream:
         call = launch.protocol
         assert call is not None
         self._call, self._prompt, self._worktree = call, launch.stdin, worktree
-        self._title, self._model = call.title, launch.model
+        self._title, self._model, self._policy = call.title, launch.model, launch.policy
         text = environment.referred(call.servers, launch.references, os.environ, is_json=True)
         self._servers: list[dict[str, Any]] = decode_json(text.encode(), list[dict[str, Any]]) or []
         self._outgoing = bytearray()
@@ -69,14 +72,17 @@ class AcpStream:
         self._begun: set[str] = set()
         self._ended: set[str] = set()
         self._calls = 0
+        # Requests for permission that are not answered: their id, tool and options.
+        self._asks: dict[str, tuple[str | int, dict[str, Any], list[dict[str, Any]]]] = {}
         self._usd = call.counted_usd
         self._has_cost = False
         self._ask("initialize", messages.initialize)
 
     # -- what is sent -------------------------------------------------------------------------------------------------
 
-    def outgoing(self, now: float) -> bytes:
+    def outgoing(self) -> bytes:
         """What to send now. A prompt behind a loaded conversation waits until nothing more of that comes."""
+        now = monotonic()
         if self._held and wall() >= self._call.load_after:
             params, self._held = self._held, {}
             self._ask(self._resumed_by, **params)
@@ -89,13 +95,7 @@ class AcpStream:
         self._outgoing.clear()
         return found
 
-    @property
-    def is_over(self) -> bool:
-        """Nothing more will be sent: the agent's input may be closed."""
-        return self._is_finished
-
     def cancel(self) -> bytes:
-        """What ends the prompt that is at work; empty where none is."""
         if not self._is_prompted or self._is_finished:
             return b""
         return messages.line({"method": "session/cancel", "params": {"sessionId": self._session}})
@@ -243,19 +243,35 @@ class AcpStream:
 
     # -- what the agent asks for --------------------------------------------------------------------------------------
 
-    def _requested(self, name: Any, method: str, params: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        if method == "session/request_permission" and self._is_prompted:
-            tool = json_fields.inner(params, "toolCall")
-            yield from self._tool(tool, is_certain=True)
-            answer: dict[str, Any] = {
-                "result": {"outcome": chosen(self._call.mode, tool, json_fields.each(params, "options"))}
-            }
-        else:
-            told = f"{method[:100]} is not offered by Holdfast"
-            answer = {"error": {"code": METHOD_NOT_FOUND, "message": told}}
-        self._outgoing += messages.line({"id": name, **answer})
+    def _requested(self, name: str | int, method: str, params: dict[str, Any]) -> Iterator[events.AgentEvent]:
+        if method == "session/request_permission" and self._is_prompted and len(self._asks) < ASKS_MAX:
+            yield from self._permission(name, params)
+            return
+        error = {"code": METHOD_NOT_FOUND, "message": f"{method[:100]} is not offered by Holdfast"}
+        self._outgoing += messages.line({"id": name, "error": error})
         if len(self._outgoing) > OUTGOING_BYTES_MAX:
             yield from self._finish(events.Finished(False, f"{self._title} asks without end, and reads no answer."))
+
+    def _permission(self, name: str | int, params: dict[str, Any]) -> Iterator[events.AgentEvent]:
+        """The request is held until the runner has decided: by the policy, by an answer, or by asking a person."""
+        told = json_fields.inner(params, "toolCall")
+        tool = {**self._tools.get(json_fields.text(told, "toolCallId"), {}), **told}
+        yield from self._words()
+        if not self._policy.is_kept:
+            # It is decided at once, and the tool begins.
+            yield from self._tool(told, is_certain=True)
+        call = f"{type(name).__name__} {name}"
+        self._asks[call] = name, tool, json_fields.each(params, "options")
+        shown = messages.shown(tool)
+        yield events.PersonAsked(call, messages.tool_name(tool), messages.tool_input(tool), preview=shown)
+
+    def reply(self, asked: events.PersonAsked, verdict: Verdict) -> bytes:
+        """The protocol has no place for a person's words: a call that is denied is only rejected."""
+        if asked.call not in self._asks:
+            return b""
+        name, tool, options = self._asks.pop(asked.call)
+        allows = verdict.decision == "allow" or (verdict.decision == "own" and allowed(self._policy.mode, tool))
+        return messages.line({"id": name, "result": {"outcome": outcome(options, allows=allows)}})
 
     # -- what the agent tells -----------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Gemini(Cli):
     title = "Gemini CLI"
     program = "gemini"
     can = Can(resume=True, cost="estimated", mcp=True)
-    permissions = Modes(full=("--approval-mode", "yolo"), edits=("--approval-mode", "auto_edit"), own=())
+    permissions = Modes(skip=("--approval-mode", "yolo"), edits=("--approval-mode", "auto_edit"), own=())
     install = "`npm install -g @google/gemini-cli`"
     names_model = True
     sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
@@ -66,7 +66,7 @@ class Gemini(Cli):
         return None if elsewhere or any(mentions(each, "GEMINI_", "GOOGLE_") for each in files) else False
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "--output-format", "stream-json", *self.flags, "--skip-trust"]
+        argv = [self.program, "--output-format", "stream-json", *self.flags(work), "--skip-trust"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         # One process only: the one that we watch.
@@ -109,12 +109,11 @@ def homes() -> tuple[Home, ...]:
 
 def begun(session: str) -> float:
     """The minute of the newest file of this conversation, as Unix seconds; 0 where there is none."""
-    from calendar import timegm
-    from time import strptime
+    from datetime import datetime
 
     names = _folder().glob(f"tmp/*/chats/session-*-{session[:8]}.jsonl") if _SESSION.fullmatch(session) else ()
     found = [each[1] for path in names if (each := _MINUTE.match(path.name))]
-    return float(timegm(strptime(max(found), "%Y-%m-%dT%H-%M"))) if found else 0.0
+    return datetime.strptime(f"{max(found)}+0000", "%Y-%m-%dT%H-%M%z").timestamp() if found else 0.0
 
 
 def _links(folder: Path) -> dict[str, str]:

@@ -66,14 +66,13 @@ class Child:
             resources.limit_myself()
             point("runner.process.after")
 
-        # What talks to its runner has a pipe, and is given its prompt there.
-        talks = order.launch.protocol is not None
-        stdin = subprocess.PIPE if talks else disk.in_memory(order.launch.stdin.encode())
+        talks = order.launch.talks
+        stdin = None if talks else disk.in_memory(order.launch.stdin.encode())
         try:
             # Nothing but the child's last steps runs between fork and exec, and the runner has no threads.
             self._process = subprocess.Popen(
                 argv,
-                stdin=stdin,
+                stdin=subprocess.PIPE if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=order.worktree,
@@ -87,22 +86,50 @@ class Child:
             # A NUL in an argument: like a program that does not exist, it cannot be executed.
             raise OSError(errno.EINVAL, str(error)) from None
         finally:
-            if not talks:
+            if stdin is not None:
                 os.close(stdin)
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self.stdout, self.stderr = self._process.stdout.fileno(), self._process.stderr.fileno()
-        self.stdin = self._process.stdin.fileno() if self._process.stdin is not None else -1
-        if talks:
-            os.set_blocking(self.stdin, False)
         os.set_blocking(self.stdout, False)
         os.set_blocking(self.stderr, False)
+        if self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
 
+    _unsent = b""
     _is_reaped = False
     _has_spoken = False
     _complaint = b""
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the agent has not taken all that it was sent."""
+        return bool(self._unsent)
+
+    def send(self, data: bytes) -> None:
+        """Writes to an agent that is spoken with, as much as it takes now; the rest goes with the next call."""
+        pipe = self._process.stdin
+        self._unsent += data
+        if pipe is None or pipe.closed or not self._unsent:
+            return
+        try:
+            # None where it takes nothing now.
+            self._unsent = self._unsent[pipe.write(self._unsent) or 0 :]
+        except OSError:
+            # It has ended, or closed its input: what its end was is seen elsewhere.
+            self._unsent = b""
+
+    @property
+    def has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+    def hang_up(self) -> None:
+        """Closes its standard input: it has nothing more to be told."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
 
     def heard(self, fd: int, data: bytes) -> None:
         """Keeps its first output on stderr, which may be the sandbox's own."""
@@ -143,21 +170,13 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
-    def send(self, data: bytes) -> int:
-        """Writes to its input; returns how much of it was taken."""
-        assert self._process.stdin is not None
-        return self._process.stdin.write(data) or 0
-
-    def close_input(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-
     def reap(self) -> int:
         """Waits for its end; returns its code, or the negative number of the signal that killed it."""
         code = self._process.wait()
         self._is_reaped = True
         os.close(self.pidfd)
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        self.hang_up()
+        for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
         return code
