@@ -34,6 +34,21 @@ from kit.recorded_streams import CLIS, RECORDED, heard, kinds, line, recorded, s
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])
+def test_the_last_line_of_a_resumed_conversation_counts_earlier_starts_again() -> None:
+    """As Claude Code 2.1.326 does; an earlier one did not."""
+    told = {"subtype": "success", "result": "Done.", "is_error": False}
+    for times in (2, 1):
+        claude = ClaudeStream((200, 20), 0.0015)
+        used = {"inputTokens": 200 * times, "outputTokens": 20 * times}
+        claude.read(line(type="system", subtype="init", session_id="s", model="claude-opus-4-8"))
+        message = {"usage": {"input_tokens": 200, "output_tokens": 20}, "model": "claude-opus-4-8"}
+        own = claude.read(line(type="stream_event", event={"type": "message_start", "message": message}))
+        last = claude.read(line(type="result", modelUsage={"m": used}, total_cost_usd=0.0015 * times, **told))
+        spent = [each for each in (*own, *last) if isinstance(each, Spent)]
+        assert (sum(each.tokens_in for each in spent), sum(each.tokens_out for each in spent)) == (200, 20)
+        assert sum(each.usd for each in spent if each.usd > 0) == pytest.approx(0.0015)
+
+
 def test_a_task_that_lands(cli: str) -> None:
     events = recorded(cli, "a_task_lands.1")
     (session,) = kinds(events, SessionBegan)
