@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import msgspec
 
 from holdfast.config.permissions import policy_of
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_records import AttemptLimits, Order
+from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
 from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.fsm import Reason
@@ -177,7 +178,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     make_tree = functools.partial(hold, context.worktrees, task, base, found.snapshot, found.begin)
     with context.preparation.prepare(place, make_tree, functools.partial(carry_out, context)) as prepared:
         context.preparation.run_hook("before_start", context.config.worktree.before_start, place, prepared)
-        order = _order(context, task, made, agent, found, caps=caps, variables=prepared.variables)
+        order = order_of(context, task, made, agent, found, caps=caps, variables=prepared.variables)
         digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
         intended = SpawnIntended(
             task=task.id,
@@ -304,7 +305,7 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
 # -- the order for its runner ------------------------------------------------------------------------------------------
 
 
-def _order(
+def order_of(
     context: RunContext,
     task: Task,
     made: Definition,
@@ -313,8 +314,10 @@ def _order(
     *,
     caps: Caps,
     variables: Mapping[str, str],
+    is_interactive: bool = False,
 ) -> Order:
-    """All that the runner needs to know for this start."""
+    """All that the runner needs to know for this start. `is_interactive`: a person talks to the agent, or has a shell
+    where its program has no such mode."""
     tokens_in, tokens_out, usd = _counted(context, task, found.session)
     work = Work(
         task=task.id,
@@ -334,7 +337,7 @@ def _order(
         attempt=task.attempt.id,
         start=task.start.number + 1,
         agent=agent.name,
-        launch=agent.launch(work),
+        launch=(agent.interactive(work) or shell()) if is_interactive else agent.launch(work),
         worktree=str(context.worktrees.path(task.id)),
         base=found.base,
         private=str(context.worktrees.private(task.id)),
@@ -352,6 +355,10 @@ def _order(
         prices={name: price.per_million for name, price in context.config.prices.items()},
         variables=dict(variables),
     )
+
+
+def shell() -> Launch:
+    return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
 
 
 def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
