@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.entries import EntryLike
+from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
@@ -188,7 +189,7 @@ class State:
             task.start = replace(task.start, used=task.start.used + moved.rest)
             self.spend(task, moved.rest, entry.timestamp)
         task.session = "" if moved.forget else moved.session or task.session
-        if moved.forget and task.continues:
+        if moved.forget and task.continues and moved.reason != Reason.SESSION_FULL:
             task.lost_in = task.attempt.id
         task.again = target is TaskState.FAILED and moved.again
         task.feedback = (moved.feedback if target is TaskState.OPEN else "") or task.feedback

@@ -7,6 +7,7 @@ Until the first runner of an attempt has begun, its worktree holds nothing that 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_records import AttemptLimits, Order
+from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Order
 from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.fsm import Reason
@@ -43,14 +44,18 @@ from holdfast.processes import bwrap, host
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.audit.key import configured_path
-from holdfast.storage.records import ledger
+from holdfast.storage.records import attempt_folder, ledger
 from holdfast.storage.records.blobs import Blobs
+from holdfast.storage.records.session_use import SessionUse, full_session, session_use
 from holdfast.worktrees import merges, pins
 from holdfast.worktrees.attempt_commits import base_of
 from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 ORDER_TYPE = "application/json"
+# An attempt that was started so often stays in its conversation, however long: otherwise an agent that needs more turns
+# than `session_turns_max` to find its way would begin new ones for ever.
+ROTATED_STARTS_MAX = 50
 
 
 class NotStarted(msgspec.Struct, frozen=True):
@@ -108,7 +113,10 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=choice.why, **facts)
+    why = choice.why
+    if full := _full_session(context.layout, context.config, task, agent):
+        facts["forget"], why = True, "; ".join(filter(None, (why, f"begins another conversation: {full}")))
+    context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=why, **facts)
     try:
         _begin(context, task, agent, caps)
     except (DefinitionLost, SnapshotLost, SnapshotTooLarge) as error:
@@ -221,7 +229,8 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
-    session = task.session if agent.can.resume else ""
+    is_full = bool(_full_session(inputs.layout, inputs.config, task, agent))
+    session = task.session if agent.can.resume and not is_full else ""
     snapshot = ""
     if task.start.number:
         base, begin = task.attempt.base, task.attempt.begun
@@ -288,6 +297,7 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
 
 def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: StartPlan, *, caps: Caps) -> Order:
     """All that the runner needs to know for this start."""
+    used = session_use(context.layout, task.id, task.attempts, found.session)
     work = Work(
         task=task.id,
         attempt=task.attempt.id,
@@ -296,20 +306,22 @@ def _order(context: RunContext, task: Task, made: Definition, agent: Agent, foun
         model=task.claim.model,
         session=found.session,
         turn=task.attempt.turn,
-        counted=_counted(context, task, found.session),
+        counted=(used.tokens_in, used.tokens_out),
     )
+    launch = agent.launch(work)
     return Order(
         task=task.id,
         attempt=task.attempt.id,
         start=task.start.number + 1,
         agent=agent.name,
-        launch=agent.launch(work),
+        launch=launch,
         worktree=str(context.worktrees.path(task.id)),
         base=found.base,
         private=str(context.worktrees.private(task.id)),
         turn=task.attempt.turn,
         done=task.attempt.turn - task.attempt.undone,
-        limits=_limits(context, made, caps),
+        limits=_limits(context, made, caps, used if _can_rotate(agent, launch, task) else None),
+        idle_turns=_idle_turns(context, task),
         passed_on=tuple(context.config.agent_env),
         exclude=context.worktrees.exclude,
         sandbox=context.sandbox_of(made),
@@ -320,19 +332,32 @@ def _order(context: RunContext, task: Task, made: Definition, agent: Agent, foun
     )
 
 
-def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int]:
-    """The tokens in and out that the conversation has reported, whichever attempt of the task it was then."""
-    tokens_in = tokens_out = 0
-    for number in range(1, task.attempts + 1) if session else ():
-        path = context.layout.attempt_files(f"{task.id}.{number}").spend
-        for line in ledger.LineLedger(path).read() if path.exists() else ():
-            if line.record.get("session") == session:
-                tokens_in += line.record["tokens_in"]
-                tokens_out += line.record["tokens_out"]
-    return tokens_in, tokens_out
+def _full_session(layout: Layout, config: Config, task: Task, agent: Agent) -> str:
+    """The reason why the task's conversation is not resumed by this start; empty where there is none, or none yet."""
+    most = config.session_turns_max, config.session_tokens_max
+    if not task.session or not agent.can.resume or most == (None, None) or task.start.number >= ROTATED_STARTS_MAX:
+        return ""
+    return full_session(session_use(layout, task.id, task.attempts, task.session), *most)
 
 
-def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
+def _can_rotate(agent: Agent, launch: Launch, task: Task) -> bool:
+    """Whether another conversation may follow. A task's own command, started anew, would do everything again."""
+    return (agent.can.resume or launch.uses_model) and task.start.number < ROTATED_STARTS_MAX
+
+
+def _idle_turns(context: RunContext, task: Task) -> int:
+    """The turns that changed no file at the end of a conversation that was long enough: an agent that does nothing but
+    find its way again in each conversation is ended as one that goes in circles."""
+    files = context.layout.attempt_files(task.attempt.id)
+    before = attempt_folder.last_exit(files)
+    if before is None or before.ending is not Ending.SESSION_FULL:
+        return 0
+    lines = [line.record for line in ledger.LineLedger(files.turns).read()]
+    return sum(1 for _ in itertools.takewhile(lambda line: not line.get("changed"), reversed(lines)))
+
+
+def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse | None) -> AttemptLimits:
+    """`used`: what the conversation has had before this start; None where it is not to be followed by another."""
     config = context.config
     return AttemptLimits(
         caps=caps,
@@ -344,5 +369,11 @@ def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
         idle_turns_max=config.idle_turns_max,
         output_bytes_max=config.output_bytes_max,
         retry_timeout_s=config.retry_timeout_s,
+        session_turns=_left(config.session_turns_max, used and used.turns),
+        session_tokens=_left(config.session_tokens_max, used and used.tokens),
         resources=of_machine(config.limits.resources),
     )
+
+
+def _left(most: int | None, used: int | None) -> int | None:
+    return None if most is None or used is None else max(0, most - used)

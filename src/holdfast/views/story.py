@@ -175,6 +175,10 @@ _EVENTS = {
     ("task_orphaned", "crash"): "Its agent died",
     ("task_orphaned", "heartbeat_timeout"): "Its agent gave no sign of life any more",
 }
+# Where the reason says more than either.
+_OF_REASON = {
+    ("task_opened", "session_full"): "Put back, for another conversation that is told the history",
+}
 # A reason of the state machine's, in words; empty: the sentence says it already.
 _REASONS = {
     "definition_deleted": "its file was deleted",
@@ -186,6 +190,7 @@ _REASONS = {
     "turns_exhausted": "its turns are used up",
     "timeout": "it took too long",
     "stalled": "it gave no output for too long",
+    "session_full": "its conversation was long or dear enough",
     "not_started": "it could not be started",
     "conversation_lost": "its conversation is gone",
     "rate_limited": "the model's limit is reached",
@@ -246,6 +251,7 @@ def plain_words(entry: Entry) -> str:
         if callable(template):
             return template(inputs)
         template = _EVENTS.get((kind, str(inputs.get("event")))) or template
+        template = _OF_REASON.get((kind, str(inputs.get("reason")))) or template
         made = _filled(template, inputs)
     else:
         # Of a newer Holdfast, maybe: its name is better than nothing.

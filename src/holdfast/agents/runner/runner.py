@@ -106,7 +106,7 @@ class Runner:
         self._stream = stream_of(order)
         wrapped = sandbox.wrapped(order, argv, self._files)
         self._child = Child(self._files, order, wrapped, env, self._lock, resources=self._resources)
-        self._watch = LimitWatch(order.limits, TICK_S_MAX)
+        self._watch = LimitWatch(order.limits, TICK_S_MAX, idle_turns=order.idle_turns)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
 
@@ -257,7 +257,8 @@ class Runner:
         self._wake()
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
-        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
+        enough = self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
+        return enough or self._watch.session(self._talk)
 
     def _wake(self) -> None:
         """Signals the orchestrator, if there is one, that there is something to read."""

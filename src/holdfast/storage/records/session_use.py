@@ -1,0 +1,47 @@
+"""How much one conversation of an agent has used, over all attempts of its task, and whether that is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from holdfast.domain.wording import plural
+from holdfast.layout import Layout
+from holdfast.storage.records import ledger
+
+
+class SessionUse(NamedTuple):
+    turns: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.tokens_in + self.tokens_out
+
+
+def session_use(layout: Layout, task: str, attempts: int, session: str) -> SessionUse:
+    """Counts what the attempts' own files say of the conversation; nothing for a start that begins one."""
+    turns = tokens_in = tokens_out = 0
+    for number in range(1, attempts + 1) if session else ():
+        files = layout.attempt_files(f"{task}.{number}")
+        turns += sum(1 for _ in _of_session(files.turns, session))
+        for record in _of_session(files.spend, session):
+            tokens_in += record["tokens_in"]
+            tokens_out += record["tokens_out"]
+    return SessionUse(turns, tokens_in, tokens_out)
+
+
+def _of_session(path: Path, session: str) -> Iterator[dict[str, Any]]:
+    lines = ledger.LineLedger(path).read() if path.exists() else ()
+    return (line.record for line in lines if line.record.get("session") == session)
+
+
+def full_session(used: SessionUse, turns_max: int | None, tokens_max: int | None) -> str:
+    """The reason why a conversation is not resumed any more, as a part of a sentence; empty where it may be."""
+    if turns_max is not None and used.turns >= turns_max:
+        return f"the conversation has had {plural(used.turns, 'turn')}, and session_turns_max is {turns_max:,}"
+    if tokens_max is not None and used.tokens >= tokens_max:
+        return f"the conversation has taken {used.tokens:,} tokens, and session_tokens_max is {tokens_max:,}"
+    return ""
