@@ -56,6 +56,8 @@ os.environ["HOLDFAST_SANDBOX"] = "none"
 os.environ["HOLDFAST_LIMITS__NICE"] = "0"
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="holdfast-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
+# Nor do they take ports that a person's worktrees have.
+os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"]
 
 # A shell ignores Ctrl-C for what it starts in the background, and so does every process that those start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

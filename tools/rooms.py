@@ -28,6 +28,7 @@ ROOMS = [
     ["processes"],
     ["worktrees", "agents.adapters"],
     ["landing", "agents"],
+    ["preparation"],
     ["agents.runner", "engine", "demo"],
     ["decisions"],
     ["orchestrator", "checks"],

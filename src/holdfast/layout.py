@@ -60,6 +60,8 @@ class Attempt:
     verdict = PathEntry("verdict.json", "durable")
     gates_lock = PathEntry("gates.lock", "durable")
     gates_begun = PathEntry("gates-begun.json", "durable")
+    hooks = PathEntry("hooks.json", "durable")
+    hooks_lock = PathEntry("hooks.lock", "durable")
     state = PathEntry("state.json", "projection")
     prompt = PathEntry("prompt.txt", "ephemeral")
     agent = PathEntry("agent/", "ephemeral", on_demand=True)

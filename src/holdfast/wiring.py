@@ -29,11 +29,19 @@ from holdfast.config import mcp
 from holdfast.config.settings import Config
 from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer, DecisionContext
-from holdfast.domain.effect_entries import EffectIntended, LandIntended, RefreshIntended, SpawnIntended, VerifyIntended
+from holdfast.domain.effect_entries import (
+    EffectIntended,
+    LandIntended,
+    RefreshIntended,
+    SetupIntended,
+    SpawnIntended,
+    VerifyIntended,
+)
 from holdfast.domain.entries import AuditNoted
 from holdfast.domain.state import State
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
+from holdfast.engine.effects import carry_out
 from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower
@@ -47,6 +55,8 @@ from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect
+from holdfast.preparation.preparation import Preparation
+from holdfast.preparation.setup import Setup
 from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots import after_boot
@@ -114,16 +124,32 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     board.files.update(backlog.recall(layout.definitions))
     ledger.observe(board)
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
-    return RunContext(
+    trees = worktrees_of(app.repo, layout, app.config)
+    effects = build_effects(app.repo, layout, app.config, blobs, spawn)
+    setup, verify = effects[SetupIntended], effects[VerifyIntended]
+    assert isinstance(setup, Setup)
+    assert isinstance(verify, Verify)
+    preparation = Preparation(
+        app.repo,
+        layout,
+        app.config,
+        blobs,
+        worktrees=trees,
+        setup=setup,
+        confine=functools.partial(sandbox.gate, audit_key=_audit_key(app.repo, app.config)),
+        resources=of_machine(app.config.limits.resources),
+    )
+    context = RunContext(
         repo=app.repo,
         layout=layout,
         config=app.config,
         board=board,
         blobs=blobs,
         agents=agents(app.config, mcp.read(layout.mcp_servers)) if works else {},
-        effects=build_effects(app.repo, layout, app.config, blobs, spawn),
+        effects=effects,
         spawn=spawn,
-        worktrees=worktrees_of(app.repo, layout, app.config),
+        worktrees=trees,
+        preparation=preparation,
         turns=Follower(ledger, layout),
         missing_sandbox=functools.partial(sandbox.missing, tries=True),
         resolve_sandbox=sandbox.resolved,
@@ -132,28 +158,37 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
+    verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    return context
 
 
 def build_effects(
     repo: Path, layout: Layout, config: Config, blobs: Blobs, spawn: Spawn
 ) -> dict[type[EffectIntended], Effect]:
     """The one registry of effects, each under the type of its intent."""
-    key = str(configured_path(repo, config.audit.key_path) or "")
+    trees = worktrees_of(repo, layout, config)
+    verify = Verify(
+        repo,
+        layout,
+        blobs,
+        trees,
+        passed_on=config.gate_env,
+        grace_s=config.grace_s,
+        confine=functools.partial(sandbox.gate, audit_key=_audit_key(repo, config)),
+        resources=of_machine(config.limits.resources),
+    )
+    verify.inputs = config.worktree.inputs
     return {
+        SetupIntended: Setup(layout, config, blobs, trees),
         SpawnIntended: spawn,
-        VerifyIntended: Verify(
-            repo,
-            layout,
-            blobs,
-            worktrees_of(repo, layout, config),
-            passed_on=config.gate_env,
-            grace_s=config.grace_s,
-            confine=functools.partial(sandbox.gate, audit_key=key),
-            resources=of_machine(config.limits.resources),
-        ),
+        VerifyIntended: verify,
         LandIntended: Land(repo, layout),
         RefreshIntended: Refresh(),
     }
+
+
+def _audit_key(repo: Path, config: Config) -> str:
+    return str(configured_path(repo, config.audit.key_path) or "")
 
 
 # -- its steps, in order ----------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from holdfast.storage.files import filesystems
 from holdfast.storage.records import attempt_folder
 from kit.git import git
 from kit.program import started, type_in
-from kit.project import add
+from kit.project import add, settings
 from kit.roots import short_run
 from kit.waiting import wait_for
 
@@ -125,3 +125,21 @@ def test_a_missing_agent_counts_only_where_a_task_asks_for_it(repo: Path) -> Non
     assert findings(repo) == {} and re.search(r"agents .*\bghost\b.* missing", type_in(repo, "doctor").stdout)
     add(repo, "one", "write x hi", agent="ghost")
     assert only_finding(repo, "agents")["next"] == "holdfast edit one --agent NAME"
+
+
+def test_a_gate_that_tests_the_main_checkout_is_found_for_settings_and_tasks(repo: Path) -> None:
+    """The trap: a program of the checkout imports the project from there, and anything would land."""
+    check = repo / "tools" / "check.sh"
+    check.parent.mkdir()
+    check.write_text("#!/bin/sh\n")
+    check.chmod(0o755)
+    add(repo, "one", "write x hi", verify=[str(check)])
+    settings(repo, gates=[{"name": "unit", "command": f"cd {repo} && true"}])
+    first, second = findings(repo)["gates"]
+    assert "the gate unit" in first["said"] and "the gate verify-1" in second["said"]
+    assert f"in another checkout, {repo}. It tests that checkout and not the candidate" in second["said"]
+    ran = type_in(repo, "run", "--plain")
+    told = [line for line in (ran.stdout + ran.stderr).splitlines() if "tests that checkout and not" in line]
+    assert len(told) == 4, "the run warns of each gate before it begins, and once after it has judged"
+    log = type_in(repo, "log", "--json").stdout
+    assert log.count('"gate_warned"') == 2

@@ -15,9 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.app import App, View
 from holdfast.cli.screen.fullscreen import parse_keys
+from holdfast.cli.screen.picture import see
 from holdfast.cli.screen.table import cell_width
 from holdfast.cli.screen.watch_screen import Pager
+from holdfast.storage.journal.lock import live_owner
 from kit.program import HOLDFAST, Terminal, environment, started, type_in
 from kit.project import add
 from kit.waiting import wait_for
@@ -114,6 +117,25 @@ def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path
     assert ("one", "CLOSED") in [(each.get("task"), each.get("state")) for each in told]
     assert told[-1]["kind"] == "ended" and told[-1]["counts"] == {"CLOSED": 1}
     assert watcher.returncode == program.returncode == 0
+
+
+def test_a_run_that_ends_while_its_tasks_are_read_counts_as_alive(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that waits for the end of a run then reads once more, and finds the tasks as the run left them."""
+    look = App.look
+    with started(repo, "serve") as server:
+        wait_for(lambda: live_owner(repo / ".sdd/runtime/lock") is not None, "nobody serves")
+
+        def look_and_end(app: App) -> View:
+            view = look(app)
+            server.kill()
+            server.wait(300)
+            return view
+
+        monkeypatch.setattr(App, "look", look_and_end)
+        assert not see(App.find(repo)).is_over
+        assert server.returncode == -signal.SIGKILL
+    monkeypatch.setattr(App, "look", look)
+    assert see(App.find(repo)).is_over
 
 
 def test_watch_says_at_once_that_no_run_is_active(repo: Path) -> None:

@@ -21,6 +21,7 @@ from holdfast.engine.effects import POINTS
 from holdfast.landing.branch import LAND_POINTS
 from holdfast.landing.refresh import HOLD_POINTS, REFRESH_POINTS
 from holdfast.landing.verify import VERIFY_POINTS
+from holdfast.preparation.setup import SETUP_POINTS
 from holdfast.storage.audit.key import load_key
 from holdfast.storage.journal.reader import Chain
 from holdfast.worktrees.worktrees import WORKTREE_POINTS
@@ -44,10 +45,13 @@ NOT_OF_A_RUN = {
     "landing_promoted": "a command of a person",
     "landing_waits": "only where a person has changed the same file; nothing follows from it but that it is shown",
     "landing_settled": "only after a person has rewritten the history",
+    "gate_warned": "only where a gate uses another checkout; nothing follows from it but that it is shown",
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",
     "request_answered": "a request to the server",
     "task_spawn_parked": "the race for start-<n> leaves no doubt; test_recovery parks one",
+    "task_setup_parked": "the stamp tells; parked by the same code as a spawn",
+    "task_setup_abandoned": "a setup is done again at any age",
     "task_land_parked": "the branch tells; parked by the same code as a spawn",
     "task_refresh_parked": "the checkout tells; parked by the same code as a spawn",
     **{name: "nothing publishes yet" for name in PAYLOADS if name.startswith("task_publish_")},
@@ -57,7 +61,7 @@ APPENDS = tuple(
 )
 ALL_POINTS = (
     *APPENDS, *POINTS, *RUNNER_POINTS, *VERIFY_POINTS, *LAND_POINTS, *REFRESH_POINTS, *WORKTREE_POINTS,
-    *HOLD_POINTS, *CHAIN_POINTS,
+    *SETUP_POINTS, *HOLD_POINTS, *CHAIN_POINTS,
 )  # fmt: skip
 
 STEP = f"run exec {sys.executable} {Path(__file__).parent / 'one_agent.py'}"

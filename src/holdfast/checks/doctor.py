@@ -17,6 +17,7 @@ import msgspec
 from holdfast.checks import witnesses
 from holdfast.checks.gc import is_left_by_cancelling
 from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition
 from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, OVER
 from holdfast.domain.task_record import Task
@@ -25,6 +26,7 @@ from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
 from holdfast.git.lock_files import stale_locks
 from holdfast.identity import boot_id, is_stopped
+from holdfast.landing import foreign_code
 from holdfast.landing.lost_landings import lost_landings
 from holdfast.landing.refresh import left_words
 from holdfast.layout import Attempt, Layout
@@ -281,6 +283,14 @@ def git_locks_part(repo: Path) -> Part:
         for lock in stale_locks(repo)
     ]
     return Part("git locks", f"{len(findings)} stale", findings)
+
+
+def gates_part(repo: Path, layout: Layout, config: Config, definitions: Collection[Definition]) -> Part:
+    """Gates that test another checkout than the candidate's: they would let anything land."""
+    found = foreign_code.of_all(repo, layout, config, definitions)
+    findings = [Finding(each.sentence(), each.advice()) for each in found]
+    count = len(config.gates) + sum(len(made.verify) for made in definitions)
+    return Part("gates", f"{plural(count, 'gate')} configured, {len(found)} of another checkout", findings)
 
 
 def witnesses_part(layout: Layout, state: State, end: Ref | None, repo: Path | None) -> Part:

@@ -42,6 +42,7 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
     from holdfast.config import mcp
     from holdfast.domain.definition import Definition
     from holdfast.domain.routing import choose
+    from holdfast.landing import foreign_code
     from holdfast.processes import sandbox
     from holdfast.views.rows import read_overview
 
@@ -63,7 +64,9 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
         *((each.agent, each.model or "") for each in app.config.cascade),
     ]
     told = (word,) if (word := sandbox.unconfined(app.config.sandbox)) else ()
-    return [*told, *_about_checkout(app), *unpriced(app.config, known, asked)]
+    foreign = foreign_code.of_all(app.repo, app.layout, app.config, overview.unfinished)
+    warned = [f"{each.sentence()} To mend it, {each.advice()}" for each in foreign]
+    return [*told, *warned, *_about_checkout(app), *unpriced(app.config, known, asked)]
 
 
 # -- git --------------------------------------------------------------------------------------------------------------

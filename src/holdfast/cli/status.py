@@ -14,7 +14,6 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
-from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.host import host_row
 from holdfast.views.rows import Row, print_problems, read_overview
@@ -36,7 +35,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     app = find_app(ctx)
     overview = read_overview(app)
     view, rows = overview.view, list(overview.rows.values())
-    runs = live_owner(view.layout.lock)
+    runs = overview.owner
     agents = at_work(view.layout, view.state.tasks.values())
     outages: list[OutageRow] = []
     if view.state.outages:

@@ -36,6 +36,7 @@ from holdfast.config.sections import (
     Text,
     Variable,
 )
+from holdfast.config.worktree import WorktreeSettings
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
 from holdfast.layout import HOME_VARIABLE
 
@@ -125,6 +126,7 @@ class Config(msgspec.Struct, frozen=True):
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0
     limits: LimitSettings = LimitSettings()
+    worktree: WorktreeSettings = WorktreeSettings()
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[

@@ -163,6 +163,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     worktree that are never part of a snapshot.
     `prices`: of models, in place of those that are known, as in agents/common/prices.py.
     `audit_key`: the file of the audit key where the settings name one, which a confined agent must not see.
+    `variables`: those that its worktree was prepared with, such as its ports.
     `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
     `idle_turns`: the turns that changed no file at the end of the conversation that this one replaces.
     """
@@ -187,6 +188,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     intent: str = ""
     audit_key: str = ""
     idle_turns: int = 0
+    variables: dict[str, str] = {}
 
 
 class Ending(StrEnum):

@@ -42,6 +42,16 @@ class SpawnIntended(EffectIntended, frozen=True, kw_only=True):
     tree: str = ""
 
 
+class SetupIntended(EffectIntended, frozen=True, kw_only=True):
+    """A worktree is made ready. `digest` is of the commands, of the content of `inputs`, and of the variables; the
+    stamp of a worktree that was set up has the same. `worktree` is its path."""
+
+    worktree: str = ""
+    digest: str = ""
+    commands: str = ""
+    inputs: dict[str, str] = {}
+
+
 class VerifyIntended(EffectIntended, frozen=True, kw_only=True):
     """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it.
 
@@ -77,6 +87,7 @@ class EffectClosed(msgspec.Struct, frozen=True):
 
 # Each effect by the type of its intent, with the name that its entries carry.
 EFFECT_OF: dict[type[EffectIntended], str] = {
+    SetupIntended: "setup",
     SpawnIntended: "spawn",
     VerifyIntended: "verify",
     LandIntended: "land",
@@ -85,6 +96,8 @@ EFFECT_OF: dict[type[EffectIntended], str] = {
     EffectIntended: "publish",
 }
 EFFECTS = tuple(EFFECT_OF.values())
+# Nothing outside of a worktree follows from these, so they are repeated at any age.
+AGELESS = frozenset({"task_setup_intent"})
 CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
 # The effect that an entry closes, and how.
 CLOSED_BY = {f"task_{effect}_{closing}": (effect, closing) for effect in EFFECTS for closing in CLOSINGS}

@@ -239,6 +239,15 @@ class LandingWaiting(msgspec.Struct, frozen=True):
     paths: list[str]
 
 
+class GateWarned(msgspec.Struct, frozen=True):
+    """The gate uses code of another checkout, and so may prove nothing about a candidate. `warning` is a sentence."""
+
+    task: str
+    attempt: str
+    gate: str
+    warning: str
+
+
 class LandingSettled(msgspec.Struct, frozen=True, kw_only=True):
     """The landed `commit` left the branch: as `rewritten` it is there (an amend, rebase or squash), or, where that is
     empty, a person dropped it on purpose. `how` says by what it was recognised, or that a person said so."""
@@ -295,6 +304,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "attempt_resumed": AttemptResumed,
     "landing_promoted": LandingPromoted,
     "landing_waits": LandingWaiting,
+    "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},

@@ -114,6 +114,7 @@ class Reason(StrEnum):
     CIRCUIT_OPEN = "circuit_open"
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
+    SETUP_FAILED = "setup_failed"
     SHUTDOWN = "shutdown"
     # What becomes of the work.
     AGENT_FAILED = "agent_failed"

@@ -28,6 +28,7 @@ from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
+from holdfast.preparation.preparation import Preparation
 from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
@@ -116,6 +117,7 @@ class RunContext:
     effects: Effects
     spawn: Spawn
     worktrees: Worktrees
+    preparation: Preparation
     turns: Follower
     missing_sandbox: Callable[[str], str]
     # What `sandbox: auto` is on this machine; other words stand for themselves.
@@ -142,6 +144,8 @@ class RunContext:
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
 
+    # Gates of which this run has looked whether they test another checkout.
+    warned: set[tuple[str, str | tuple[str, ...]]] = field(default_factory=set)
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 

@@ -7,13 +7,13 @@ twice. A landing that loses a race, or finds the target moved, starts over with 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from holdfast.domain.effect_entries import LandIntended, RefreshIntended, VerifyIntended
-from holdfast.domain.entries import LandingPromoted, LandingWaiting
+from holdfast.domain.entries import GateWarned, LandingPromoted, LandingWaiting
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
@@ -22,12 +22,14 @@ from holdfast.engine import recovery
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
-from holdfast.landing import gate_results, refresh, verify
+from holdfast.landing import foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
+from holdfast.landing.gates import Gate
 from holdfast.landing.lost_landings import settle_rewritten, undone
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges, pins
+from holdfast.worktrees.content import judging_worktrees
 
 _UNJUDGED = (
     "it lands unchecked, because there is no gate: give the task a `verify:`, or set `gates:` in config/settings.yaml"
@@ -134,7 +136,22 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     )
     context.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate')}" if gates else _UNJUDGED)
     result = carry_out(context, intended)
+    _warn_of_foreign_code(context, task, gates)
     return None if result["passed"] else verify.read_verdict(context.blobs, result["verdict"])
+
+
+def _warn_of_foreign_code(context: RunContext, task: Task, gates: Sequence[Gate]) -> None:
+    """Journals of each gate, once in a run, that it tests another checkout. Asked once its worktree is set up."""
+    new = [gate for gate in gates if (gate.name, gate.command) not in context.warned]
+    if not new:
+        return
+    context.warned.update((gate.name, gate.command) for gate in new)
+    places = judging_worktrees(context.layout)
+    for each in foreign_code.foreign_code(new, foreign_code.Checkouts(context.repo, places), places[0]):
+        warning = f"{each.sentence()} To mend it, {each.advice()}"
+        warned = GateWarned(task.id, task.attempt.id, each.gate, warning)
+        context.append(Record("gate_warned", msgspec.to_builtins(warned), actor="loop"))
+        context.note(task.id, warning)
 
 
 def _has_landed(task: Task) -> bool:

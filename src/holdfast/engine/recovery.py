@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.effect_entries import EffectIntended, LandIntended
+from holdfast.domain.effect_entries import AGELESS, EffectIntended, LandIntended
 from holdfast.domain.entries import MOVE_TO, PAYLOADS, ReplayCompleted
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import OVER, TASK, TaskEvent, TaskState
@@ -119,7 +119,7 @@ def _close_as_found(
     match verdict:
         case Happened(result):
             how, reason, output = "confirmed", "found done after a crash", result
-        case _ if age_s > replay_age_max_s:
+        case _ if age_s > replay_age_max_s and intent.entry.decision_type not in AGELESS:
             how, reason, output = "abandoned", f"it is {age_s:.0f} s old, and may no longer be wanted", {}
         case DidNotHappen():
             how, reason, output = "failed", Reason.NOT_STARTED, {}

@@ -21,6 +21,7 @@ from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import SpawnFailed
 from holdfast.layout import Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
+from holdfast.processes import starts
 from holdfast.storage.files import disk
 from holdfast.storage.journal.intents import OpenIntent
 from holdfast.storage.records import attempt_folder
@@ -36,6 +37,8 @@ class Spawn:
         self._environ = environ
         # Variables with the way back to us, by attempt.
         self.told: Callable[[str], Mapping[str, str]] = lambda attempt: {}
+        # Descriptors that a runner inherits, by attempt: the leases of its worktree's ports.
+        self.leases: dict[str, tuple[int, ...]] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Spawn:
         self._clear(attempt, start, name)
         attempt_folder.make_folder(self._layout.attempt_files(attempt))
         argv = [*self._runner, str(self._layout.root), attempt, str(start), intent.entry.inputs["order"], name]
-        log = disk.open_log(self._layout.logs / f"{attempt}.log")
+        log, leases = disk.open_log(self._layout.logs / f"{attempt}.log"), self.leases.get(attempt, ())
         try:
             # A process group of its own, but our session: agents that use all cores from another session slow the
             # journal's sync (14 times, measured), whatever their nice value.
@@ -53,8 +56,9 @@ class Spawn:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**self._environ, **self.told(attempt)},
+                env={**self._environ, **self.told(attempt), starts.LEASES: ",".join(map(str, leases))},
                 cwd=self._layout.root,
+                pass_fds=leases,
                 process_group=0,
             )
         except OSError as error:

@@ -7,16 +7,16 @@ Until the first runner of an attempt has begun, its worktree holds nothing that 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_records import AttemptLimits, Ending, Launch, Order
+from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
 from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.fsm import Reason
@@ -31,6 +31,7 @@ from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
 from holdfast.errors import (
     DefinitionLost,
     HoldfastError,
+    SetupFailed,
     SnapshotLost,
     SnapshotTooLarge,
     SubmoduleMissing,
@@ -40,13 +41,13 @@ from holdfast.errors import (
 )
 from holdfast.layout import Layout
 from holdfast.ports import Agent, LedgerReader, Work
+from holdfast.preparation.preparation import WorktreePlace
 from holdfast.processes import bwrap, host
 from holdfast.processes.resources import of_machine
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.audit.key import configured_path
-from holdfast.storage.records import attempt_folder, ledger
 from holdfast.storage.records.blobs import Blobs
-from holdfast.storage.records.session_use import SessionUse, full_session, session_use
+from holdfast.storage.records.session_use import SessionUse, full_session, idle_turns, left, session_use
 from holdfast.worktrees import merges, pins
 from holdfast.worktrees.attempt_commits import base_of
 from holdfast.worktrees.factory import worktrees_of
@@ -125,8 +126,9 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         if is_fatal(error):
             raise
         if is_environment(error):
-            outcome = {"kind": "environment", "detail": str(error), "attempt": task.attempt.id}
-            back = context.moved(task, TaskEvent.UNCLAIM, Reason.ENVIRONMENT, outcome=outcome)
+            reason = Reason.SETUP_FAILED if isinstance(error, SetupFailed) else Reason.ENVIRONMENT
+            outcome = {"kind": str(reason), "detail": str(error), "attempt": task.attempt.id}
+            back = context.moved(task, TaskEvent.UNCLAIM, reason, outcome=outcome)
             context.append(back, context.held_up(task, str(error)))
             return NotStarted(str(error), fault=True)
         context.fail(task, TaskEvent.IMMEDIATE_FAILURE, Reason.NOT_STARTED, "not_started", str(error))
@@ -168,22 +170,34 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     found = plan_start(inputs, task, made, agent)
     base = found.base
     pins.pin(context.repo, context.layout, task.attempt.id, base)
-    hold(context.worktrees, task, base, found.snapshot, found.begin)
-    order = _order(context, task, made, agent, found, caps=caps)
-    digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
-    intended = SpawnIntended(
+    place = WorktreePlace(
         task=task.id,
         attempt=task.attempt.id,
-        start=order.start,
-        order=digest,
-        argv=list(order.launch.argv),
-        worktree=order.worktree,
-        base=base,
-        reserved=caps,
-        names_files=True,
-        tree=found.begin,
+        folder=context.worktrees.path(task.id),
+        target=merges.newest(context.repo, context.branch),
+        tree=found.snapshot or found.begin or base,
+        confinement=context.confinement(made),
     )
-    carry_out(context, intended)
+    make_tree = functools.partial(hold, context.worktrees, task, base, found.snapshot, found.begin)
+    with context.preparation.prepare(place, make_tree, functools.partial(carry_out, context)) as prepared:
+        context.preparation.run_hook("before_start", context.config.worktree.before_start, place, prepared)
+        order = _order(context, task, made, agent, found, caps=caps, variables=prepared.variables)
+        digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
+        intended = SpawnIntended(
+            task=task.id,
+            attempt=task.attempt.id,
+            start=order.start,
+            order=digest,
+            argv=list(order.launch.argv),
+            worktree=order.worktree,
+            base=base,
+            reserved=caps,
+            names_files=True,
+            tree=found.begin,
+        )
+        context.spawn.leases[task.attempt.id] = prepared.descriptors
+        carry_out(context, intended)
+        del context.spawn.leases[task.attempt.id]
     context.move(task, TaskEvent.AGENT_STARTS_WORK, "scheduled", agent=agent.name)
     context.note(
         task.id,
@@ -295,7 +309,16 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
 # -- the order for its runner ------------------------------------------------------------------------------------------
 
 
-def _order(context: RunContext, task: Task, made: Definition, agent: Agent, found: StartPlan, *, caps: Caps) -> Order:
+def _order(
+    context: RunContext,
+    task: Task,
+    made: Definition,
+    agent: Agent,
+    found: StartPlan,
+    *,
+    caps: Caps,
+    variables: Mapping[str, str],
+) -> Order:
     """All that the runner needs to know for this start."""
     used = session_use(context.layout, task.id, task.attempts, found.session)
     work = Work(
@@ -321,14 +344,15 @@ def _order(context: RunContext, task: Task, made: Definition, agent: Agent, foun
         turn=task.attempt.turn,
         done=task.attempt.turn - task.attempt.undone,
         limits=_limits(context, made, caps, used if _can_rotate(agent, launch, task) else None),
-        idle_turns=_idle_turns(context, task),
+        idle_turns=idle_turns(context.layout.attempt_files(task.attempt.id)),
         passed_on=tuple(context.config.agent_env),
-        exclude=context.worktrees.exclude,
+        exclude=context.worktrees.left_out(task.id),
         sandbox=context.sandbox_of(made),
         sandbox_writable=context.config.sandbox_writable,
         sandbox_network=context.config.sandbox_network,
         audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
         prices={name: price.per_million for name, price in context.config.prices.items()},
+        variables=dict(variables),
     )
 
 
@@ -345,17 +369,6 @@ def _can_rotate(agent: Agent, launch: Launch, task: Task) -> bool:
     return (agent.can.resume or launch.uses_model) and task.start.number < ROTATED_STARTS_MAX
 
 
-def _idle_turns(context: RunContext, task: Task) -> int:
-    """The turns that changed no file at the end of a conversation that was long enough: an agent that does nothing but
-    find its way again in each conversation is ended as one that goes in circles."""
-    files = context.layout.attempt_files(task.attempt.id)
-    before = attempt_folder.last_exit(files)
-    if before is None or before.ending is not Ending.SESSION_FULL:
-        return 0
-    lines = [line.record for line in ledger.LineLedger(files.turns).read()]
-    return sum(1 for _ in itertools.takewhile(lambda line: not line.get("changed"), reversed(lines)))
-
-
 def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse | None) -> AttemptLimits:
     """`used`: what the conversation has had before this start; None where it is not to be followed by another."""
     config = context.config
@@ -369,11 +382,7 @@ def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse 
         idle_turns_max=config.idle_turns_max,
         output_bytes_max=config.output_bytes_max,
         retry_timeout_s=config.retry_timeout_s,
-        session_turns=_left(config.session_turns_max, used and used.turns),
-        session_tokens=_left(config.session_tokens_max, used and used.tokens),
+        session_turns=left(config.session_turns_max, used and used.turns),
+        session_tokens=left(config.session_tokens_max, used and used.tokens),
         resources=of_machine(config.limits.resources),
     )
-
-
-def _left(most: int | None, used: int | None) -> int | None:
-    return None if most is None or used is None else max(0, most - used)

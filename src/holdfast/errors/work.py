@@ -66,6 +66,23 @@ class GateStuck(HoldfastError, exit_code=8):
     (often a network disk), then start again."""
 
 
+class SetupFailed(HoldfastError, exit_code=8):
+    """The worktree for {attempt} could not be made ready: {what}. No attempt is spent, and it is tried again after a
+    pause and by the next run. `holdfast hooks {task}` shows all that was printed; correct `worktree.{hook}` in
+    config/settings.yaml, or what it needs. The last lines: {lines}"""
+
+
+class IncludeTooLarge(HoldfastError, exit_code=8):
+    """{path} matches {files} files with {bytes} bytes so far, and at most {files_most} files with {most} bytes are
+    copied into a worktree. Nothing was copied, and no attempt is spent; name fewer files there, and make what is large
+    by a command of `worktree.setup` or with `worktree.clone` in config/settings.yaml."""
+
+
+class PortsTaken(HoldfastError, exit_code=8):
+    """There are no {count} ports in a row for a worktree: {reason}. Nothing was started, and no attempt is spent; end
+    agents that are not needed, or set `worktree.ports` in config/settings.yaml to fewer. The leases are in {path}."""
+
+
 class NotWritable(InputError):
     """`sandbox_writable` names {path}, which does not exist or is not an absolute path. Nothing was started; make it,
     or take it out of config/settings.yaml."""
@@ -267,6 +284,9 @@ _ENVIRONMENT = (
     DiskFault,
     GitFault,
     SandboxFailed,
+    SetupFailed,
+    IncludeTooLarge,
+    PortsTaken,
     ObjectsDamaged,
     GitUnusable,
     GitLocked,

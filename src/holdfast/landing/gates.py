@@ -81,7 +81,9 @@ class GateRun(msgspec.Struct, frozen=True, kw_only=True):
 class GatePlace(msgspec.Struct, frozen=True):
     """The place of the gates and their owner. `lock`: the descriptor that they inherit. `confine`: wraps a command line
     into a sandbox, if there is one. `cgroup`: the control group that they run in. `resources`: what they may use
-    together."""
+    together. `variables`: those that it was prepared with. `leases`: descriptors of its ports, to be inherited.
+    `is_hook`: its commands prepare a worktree, and have a lock of their own. `is_wanted`: asked now and then; once it
+    is false, the command is ended as if its time were over."""
 
     task: str
     attempt: str
@@ -92,12 +94,20 @@ class GatePlace(msgspec.Struct, frozen=True):
     confine: Callable[[Sequence[str]], Sequence[str]] | None = None
     cgroup: cgroups.Group | None = None
     resources: Resources = cgroups.NO_LIMITS
+    variables: Mapping[str, str] = {}
+    leases: tuple[int, ...] = ()
+    is_hook: bool = False
+    is_wanted: Callable[[], bool] = lambda: True
+
+    @property
+    def lock_file(self) -> Path:
+        return self.files.hooks_lock if self.is_hook else self.files.gates_lock
 
     def environment(self, passed_on: tuple[str, ...]) -> dict[str, str]:
         names = {*PASSED_ON, *passed_on, *(name for name in os.environ if name.startswith("LC_"))}
         kept = {name: os.environ[name] for name in sorted(names) if name in os.environ}
         ours = {"TASK": self.task, "ATTEMPT": self.attempt, "GATE": self.attempt, "WORKTREE": str(self.folder)}
-        return {**kept, **{f"HOLDFAST_{name}": value for name, value in ours.items()}}
+        return {**kept, **self.variables, **{f"HOLDFAST_{name}": value for name, value in ours.items()}}
 
 
 def output_lines(blobs: Blobs, result: GateRun) -> list[str]:
@@ -150,7 +160,7 @@ def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> sub
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         bufsize=0,
-        pass_fds=(place.lock,),
+        pass_fds=(place.lock, *place.leases),
         process_group=0,
     )
 
@@ -177,7 +187,7 @@ def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Dea
     pipe = child.stdout.fileno()
     os.set_blocking(pipe, False)
     with child.stdout:
-        in_time = _watch(child.pid, pipe, deadline, kept)
+        in_time = _watch(child.pid, pipe, deadline, kept, place.is_wanted)
         over = reached(place.cgroup, place.resources)
         end(place, child.pid)
         kept.drain(pipe)
@@ -187,14 +197,14 @@ def _see_through(child: subprocess.Popen[bytes], place: GatePlace, deadline: Dea
     return in_time, code if code >= 0 else 128 - code
 
 
-def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept) -> bool:
+def _watch(pid: int, pipe: int, deadline: Deadline, kept: _Kept, is_wanted: Callable[[], bool]) -> bool:
     """Reads the gate's output until it has ended; False when its time was over before."""
     pidfd = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(pipe, select.POLLIN)
-        while left_s := deadline.left_s():
+        while (left_s := deadline.left_s()) and is_wanted():
             ready = {fd for fd, _ in poll.poll(min(left_s, LOOK_S) * 1000)}
             if pipe in ready and not kept.drain(pipe, once=True):
                 poll.unregister(pipe)
@@ -256,7 +266,7 @@ class _Kept:
 @contextlib.contextmanager
 def locked(place: GatePlace) -> Iterator[GatePlace]:
     """Yields the place with the lock held. First ends what an earlier orchestrator left running there."""
-    path = place.files.gates_lock
+    path = place.lock_file
     attempt_folder.make_folder(place.files)
     fd = disk.open_lock_file(path, attempt_folder.PRIVATE)
     try:
@@ -296,11 +306,11 @@ def end(place: GatePlace, group: int = 0) -> None:
 
     def cgroup() -> cgroups.Group | None:
         try:
-            named = plain.read(place.files.gates_lock, PATH_BYTES_MAX)
+            named = plain.read(place.lock_file, PATH_BYTES_MAX)
         except OSError:
             return None
         return cgroups.own(place.files, os.fsdecode(named).removesuffix("\n"), cgroups.GATES)
 
-    signs = members.Signs(marked, place.files.gates_lock, lambda: group or None, cgroup, spares_children=True)
+    signs = members.Signs(marked, place.lock_file, lambda: group or None, cgroup, spares_children=True)
     if left := members.end(signs, place.grace_s, KILL_WAIT_S_MAX):
         raise GateStuck(attempt=place.attempt, processes=", ".join(f"process {pid}" for pid in left))

@@ -12,6 +12,7 @@ gate, until a required one has failed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,10 +24,12 @@ from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
+from holdfast.errors import SetupFailed
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.landing import gates as running
 from holdfast.landing.gates import Gate, GatePlace, GateRun
+from holdfast.landing.judged_trees import JudgedTree, PreparedTree, PrepareTree, only_tree
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import DidNotHappen, Happened, InDoubt, Reconciled
 from holdfast.snapshots.store import CANDIDATES, MERGED
@@ -40,7 +43,7 @@ from holdfast.worktrees.worktrees import Worktrees
 
 Kind = Literal[
     "passed", "no_candidate", "conflict", "conflict_markers", "empty_change", "paths_violated", "gate_failed",
-    "gate_timed_out",
+    "gate_timed_out", "setup_failed",
 ]  # fmt: skip
 
 VERIFY_POINTS = tuple(
@@ -145,6 +148,9 @@ class Verify:
         self._confine, self._resources = confine, resources
         self._repo, self._layout, self._blobs = repo, layout, blobs
         self._worktrees, self._passed_on, self._grace_s = worktrees, tuple(passed_on), grace_s
+        self.prepare: PrepareTree = only_tree
+        # Files that setup depends on: where the candidate changes one, it is judged by whether setup still works.
+        self.inputs: tuple[str, ...] = ()
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = intent.entry.inputs
@@ -220,20 +226,23 @@ class Verify:
             told = [git.readable(name) for name in marked]
             detail = f"it leaves conflict markers in {_listed(told)}"
             return GateVerdict(*names, passed=False, kind="conflict_markers", detail=detail, files=told)
-        return self._run(wanted, files, pinned)
+        try:
+            return self._run(wanted, files, pinned)
+        except SetupFailed as failed:
+            if not set(self.inputs) & set(changed):
+                raise
+            # It works on the target, and the candidate has changed what it depends on.
+            return GateVerdict(*names, passed=False, kind="setup_failed", detail=f"{failed.what}: {failed.lines}")
 
     def _run(self, wanted: dict[str, Any], files: Attempt, pinned: _Pinned) -> GateVerdict:
         names, gates = _wanted(wanted), pinned.gates
         results: list[GateRun] = []
         broken: GateRun | None = None
         if gates:
-            with running.locked(self._place(wanted)) as place:
-                point("verify.scratch.before")
-                self._worktrees.scratch(wanted["merged"], is_confined=pinned.sandbox != "none")
-                # The worktree's HEAD keeps it from here on; a `git gc` before may have removed it.
-                self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
-                point("verify.scratch.after")
-                place = self._confined(place, pinned)
+            with running.locked(self._place(wanted)) as place, self._prepared(wanted, pinned) as prepared:
+                place = msgspec.structs.replace(
+                    self._confined(place, pinned), variables=prepared.variables, leases=prepared.descriptors
+                )
                 begun: list[str] = []
                 for gate in gates:
                     if broken is not None:
@@ -253,6 +262,18 @@ class Verify:
             kind = "gate_timed_out" if broken.outcome == "timed_out" else "gate_failed"
         detail = _passed_detail(results) if broken is None else _broken_detail(broken)
         return GateVerdict(*names, passed=broken is None, kind=kind, detail=detail, results=results)
+
+    def _prepared(self, wanted: dict[str, Any], pinned: _Pinned) -> AbstractContextManager[PreparedTree]:
+        def make_tree() -> None:
+            point("verify.scratch.before")
+            self._worktrees.scratch(wanted["merged"], is_confined=pinned.sandbox != "none")
+            # The worktree's HEAD keeps it from here on; a `git gc` before may have removed it.
+            self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
+            point("verify.scratch.after")
+
+        confinement = pinned.sandbox, pinned.writable, pinned.network
+        folder, commits = self._worktrees.scratch_path, (wanted["target"], wanted["merged"])
+        return self.prepare(JudgedTree(wanted["task"], wanted["attempt"], folder, *commits, confinement), make_tree)
 
     def _confined(self, place: GatePlace, pinned: _Pinned) -> GatePlace:
         if pinned.sandbox == "none":

@@ -21,6 +21,12 @@ from holdfast.storage.files import plain
 from holdfast.storage.records import attempt_folder
 
 _PR_SET_CHILD_SUBREAPER = 36
+# Names the descriptors of leases that a runner was given, for its agent to inherit: they last while either lives.
+LEASES = "HOLDFAST_LEASES"
+
+
+def leases(environ: Mapping[str, str]) -> tuple[int, ...]:
+    return tuple(int(number) for number in environ.get(LEASES, "").split(",") if number.isdigit())
 
 
 def end_all(files: Attempt, attempt: str, start: int | None, grace_s: float) -> None:

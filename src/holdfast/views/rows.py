@@ -23,6 +23,7 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import fault_words, moment, plain
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
+from holdfast.storage.journal.lock import Holder, live_owner
 from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words
 
 if TYPE_CHECKING:
@@ -65,8 +66,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """`problems` are those of files that cannot be used; they name the tasks that they stop."""
+    """`problems` are those of files that cannot be used; they name the tasks that they stop.
 
+    `owner` was alive before anything was read: where it is None, the rest is what the last run left.
+    """
+
+    owner: Holder | None
     view: View
     files: Mapping[str, FoundFile]
     rows: Mapping[str, Row]
@@ -77,8 +82,14 @@ class Overview(msgspec.Struct, frozen=True):
         """The ids that no new task can have."""
         return {*self.rows, *(task for problem in self.problems for task in problem.tasks)}
 
+    @property
+    def unfinished(self) -> list[Definition]:
+        """The definitions of the tasks that are not over."""
+        return [file.definition for name, file in self.files.items() if self.rows[name].state not in OVER]
+
 
 def read_overview(app: App) -> Overview:
+    owner = live_owner(app.layout.lock)
     view = app.look()
     scan = scan_remembering(view.layout.backlog, view.layout.definitions)
     files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
@@ -92,7 +103,7 @@ def read_overview(app: App) -> Overview:
         rows[name] = msgspec.structs.replace(rows[name], waits=[missing.said], next_step=missing.next)
     for name, (why, step) in _lost(app, view).items():
         rows[name] = msgspec.structs.replace(rows[name], lost=why, next_step=step)
-    return Overview(view, files, rows, problems)
+    return Overview(owner, view, files, rows, problems)
 
 
 def _lost(app: App, view: View) -> dict[str, tuple[str, str]]:

@@ -57,6 +57,7 @@ def _landing_waits(inputs: dict[str, Any]) -> str:
 
 # An effect that is about to be performed, that was, and that is being: the last is how its failure begins.
 _EFFECTS = {
+    "setup": ("Its worktree is about to be set up", "Its worktree was set up", "Setting up its worktree"),
     "spawn": ("Its agent is about to be started", "Its agent was started", "Starting its agent"),
     "verify": ("Its gates are about to be run", "Its gates were run", "Verifying it"),
     "land": ("It is about to be landed", "It is on its branch", "Landing it"),
@@ -130,6 +131,7 @@ SENTENCES: dict[str, Sentence] = {
     "landing_waits": Sentence(
         "its landing on {branch} waits: you have changed {paths} in your checkout", _landing_waits
     ),
+    "gate_warned": Sentence("{warning}", "Its gate {gate} may prove nothing: {warning}"),
     "landing_settled": Sentence(
         "its landing {commit:.12} left {branch}; it is there as {rewritten:.12} ({how})",
         "Its landing {commit} left the branch; now it is {rewritten} ({how})",
@@ -198,6 +200,7 @@ _REASONS = {
     "circuit_open": "it went in circles",
     "worktree_lost": "its worktree is gone",
     "environment": "a fault of the machine",
+    "setup_failed": "its worktree could not be set up",
     "shutdown": "the run ended",
     "agent_failed": "the agent says that it has failed",
     "agent_refused": "the model refused",

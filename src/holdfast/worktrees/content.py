@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,8 @@ from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import ModuleState, is_empty, links_in
 from holdfast.storage.files import disk
 
+SCRATCH = ".scratch"
+
 
 class UnneededTree(msgspec.Struct, frozen=True):
     """A worktree that no task needs, and why it still exists."""
@@ -29,6 +31,17 @@ class UnneededTree(msgspec.Struct, frozen=True):
     task: str
     path: Path
     reason: str
+
+
+def unneeded_below(folder: Path, known: Collection[str], is_made: Callable[[str], bool]) -> list[UnneededTree]:
+    """The worktrees in a folder whose names are not in `known`."""
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.name.startswith(".") or path.name in known or not path.is_dir():
+            continue
+        reason = "it holds work that has not landed" if is_made(path.name) else "it was never made whole"
+        found.append(UnneededTree(path.name, path, reason))
+    return found
 
 
 def is_tree(
@@ -109,6 +122,12 @@ def mend(repository: git.Repository, base: str, run: Callable[..., git.GitResult
     if run("ls-files", "-z", codes=(0, 128)).code or not index.exists():
         disk.unlink(index, missing_ok=True)
         run("read-tree", "HEAD")
+
+
+def judging_worktrees(layout: Layout) -> list[Path]:
+    """The worktrees in which gates run: first the one that is always there, whether it is made yet or not."""
+    first = layout.worktrees / SCRATCH
+    return [first, *sorted(path for path in layout.worktrees.glob(f"{SCRATCH}-*") if path.name[9:].isdigit())]
 
 
 def scratch_mark(*, is_confined: bool) -> bytes:

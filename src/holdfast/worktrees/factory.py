@@ -13,4 +13,7 @@ from holdfast.worktrees.worktrees import Worktrees
 
 def worktrees_of(repo: Path, layout: Layout, config: Config) -> Worktrees:
     key = str(configured_path(repo, config.audit.key_path) or "")
-    return Worktrees(repo, layout, config.submodules, key, Bounds.of(config.limits.resources))
+    made = Worktrees(repo, layout, config.submodules, key, Bounds.of(config.limits.resources))
+    # Whether the gates' worktree keeps what its setup has made.
+    made.is_warm = config.worktree.warm
+    return made

@@ -35,8 +35,9 @@ from holdfast.snapshots.store import Store
 from holdfast.snapshots.submodule_state import MODULES, record, recorded
 from holdfast.storage.files import disk
 from holdfast.storage.journal.lock import flocked
-from holdfast.worktrees import submodules
-from holdfast.worktrees.content import UnneededTree, is_tree, mend, rescue, scratch_mark, store_of, without_own_filters
+from holdfast.worktrees import content, submodules
+from holdfast.worktrees.left_out import left_out
+from holdfast.worktrees.stamps import kept_warm, stamp_path
 from holdfast.worktrees.submodules import INIT, KEEP
 
 LOCK_WAIT_S_MAX = 600.0
@@ -44,7 +45,7 @@ LOCK_POLL_S = 0.05
 WORKTREE_POINTS = tuple(
     f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
 )
-_SCRATCH = ".scratch"
+_SCRATCH = content.SCRATCH
 # Git would run in a repository inside, with the settings that it finds there.
 _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
 # Caches that a tool makes in any worktree, whatever its settings. They are not part of the work.
@@ -57,7 +58,7 @@ class Worktrees:
     ) -> None:
         """`submodules`: the setting of this name. `audit_key`: that key's configured path. `bounds`: of snapshots."""
         self._repo, self._layout, self._audit_key = repo, layout, audit_key
-        self._submodules, self._bounds = submodules, bounds
+        self._submodules, self._bounds, self.is_warm = submodules, bounds, True
         self._made = layout.worktrees / ".made"
         self._lock_fd = -1
 
@@ -65,6 +66,9 @@ class Worktrees:
     def exclude(self) -> tuple[str, ...]:
         """The data root as a path in the repository, and caches: never part of a snapshot or a candidate."""
         return (*self._layout.within(self._repo), *_CACHES)
+
+    def left_out(self, task: str) -> tuple[str, ...]:  # also the files that were copied into the worktree
+        return (*self.exclude, *left_out(self.private(task)))
 
     def path(self, task: str) -> Path:
         return self._layout.worktree(task)
@@ -83,13 +87,13 @@ class Worktrees:
         path, private = self.path(task), self.private(task)
         confine = self._confine(path, [private])
         find = functools.partial(
-            WorktreeSnapshots, path, private, self._layout.snapshots, exclude=self.exclude, base=base
+            WorktreeSnapshots, path, private, self._layout.snapshots, exclude=self.left_out(task), base=base
         )
         return find(modules=modules, confine=confine, bounds=self._bounds)
 
     def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
         """The sandbox for git over a worktree in which a confined process has worked; None: there was none."""
-        if path == self.scratch_path and not self.is_made(_SCRATCH, scratch_mark(is_confined=True)):
+        if path == self.scratch_path and not self.is_made(_SCRATCH, content.scratch_mark(is_confined=True)):
             return None
         if path != self.scratch_path and self._own(path.name) is None:
             return None
@@ -109,7 +113,7 @@ class Worktrees:
 
     @functools.cached_property
     def store(self) -> Store:
-        return store_of(self._layout, self._repo, self._audit_key)
+        return content.store_of(self._layout, self._repo, self._audit_key)
 
     # -- making -------------------------------------------------------------------------------------------------------
 
@@ -132,7 +136,7 @@ class Worktrees:
             return False
         if not self._is_known(path):
             self._register(path, base)
-        mend(git.discover(path), base, functools.partial(self._git, path))
+        content.mend(git.discover(path), base, functools.partial(self._git, path))
         return True
 
     def reset(self, task: str, commit: str, tree: str = "") -> None:
@@ -145,7 +149,7 @@ class Worktrees:
         with self._locked():
             point("worktree.reset.before")
             self._git(path, "read-tree", "--reset", "-u", f"{tree or commit}^{{tree}}")
-            self._git(path, "clean", "-f", "-d", "-q", *self._but_data_root())
+            self._git(path, "clean", "-f", "-d", "-q", *self._but_left_out(task))
             submodules.empty(self.store, path, tree or commit, self._gone)
             self._git(path, "update-ref", "--no-deref", "HEAD", commit)
             self._git(path, "read-tree", commit)
@@ -192,7 +196,7 @@ class Worktrees:
         """A worktree that is exactly this commit, with nothing else in it. `is_confined`: its users are. One that
         others have used is made again: no unconfined git reads what a confined gate wrote."""
         path = self.scratch_path
-        mark = scratch_mark(is_confined=is_confined)
+        mark = content.scratch_mark(is_confined=is_confined)
         with self._locked():
             self._finish_removals()
             point("worktree.scratch.before")
@@ -220,7 +224,7 @@ class Worktrees:
         self._finish_removals()
 
     def _add(self, task: str, path: Path, base: str) -> None:
-        rescue(git.discover(self._repo), task, path, base, self._layout.quarantine)
+        content.rescue(git.discover(self._repo), task, path, base, self._layout.quarantine)
         self._drop(task, path)
         point("worktree.add.before")
         self._git(self._repo, "worktree", "add", "--detach", "--force", "--force", "-q", str(path), base)
@@ -238,11 +242,17 @@ class Worktrees:
             return False
         try:
             self._git(path, "checkout", "--detach", "--force", "--force", "-q", commit)
-            self._git(path, "clean", "-f", "-f", "-d", "-x", "-q")
-            left = self._git(path, "status", "--porcelain", "-z", *_STATUS).out
+            warm = kept_warm(self.private(path.name)) if self.is_warm else {}
+            self._git(path, "clean", "-f", "-f", "-d", "-x", "-q", *(f"--exclude={rule}" for rule in warm.values()))
+            left = set(self._git(path, "status", "--porcelain", "-z", *_STATUS).fields()) - warm.keys()
         except (GitFailed, NotAWorktree):
             return False
         return not left and self._git(path, "rev-parse", "HEAD").line == commit
+
+    def ignored_in(self, path: Path) -> list[str]:
+        """The ignored files and folders of a worktree; a folder that is ignored as a whole is one."""
+        with self._locked():
+            return self._git(path, "ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory").fields()
 
     def _register(self, path: Path, base: str) -> None:
         """Registers a worktree that git has forgotten again, under its old path and with its files unchanged."""
@@ -293,15 +303,9 @@ class Worktrees:
             path = self.path(task)
             return path.is_dir() and self.is_made(task) and self._holds(path, landed)
 
-    def unneeded(self, known: Collection[str]) -> list[UnneededTree]:
+    def unneeded(self, known: Collection[str]) -> list[content.UnneededTree]:
         """The worktrees of tasks that are not in `known`: gone, or closed with other content."""
-        found = []
-        for path in sorted(self._layout.worktrees.iterdir()) if self._layout.worktrees.is_dir() else []:
-            if path.name.startswith(".") or path.name in known or not path.is_dir():
-                continue
-            reason = "it holds work that has not landed" if self.is_made(path.name) else "it was never made whole"
-            found.append(UnneededTree(path.name, path, reason))
-        return found
+        return content.unneeded_below(self._layout.worktrees, known, self.is_made)
 
     def drop_scratch(self) -> None:
         """Removes the gates' worktree, which the next verdict makes again, and what removals left behind."""
@@ -321,14 +325,15 @@ class Worktrees:
         states = self.snapshots(path.name, landed).submodules() if known else {}
         wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
         confine = self._confine(path, [self.store.prepare().work])
-        return is_tree(repository, wanted, self.store, self._but_data_root(), states, confine=confine)
+        return content.is_tree(repository, wanted, self.store, self._but_left_out(path.name), states, confine=confine)
 
-    def _but_data_root(self) -> list[str]:
-        return [":/", *(f":(top,exclude,literal){name}" for name in self.exclude)]
+    def _but_left_out(self, task: str) -> list[str]:
+        return [":/", *(f":(top,exclude,literal){name}" for name in self.left_out(task))]
 
     def _drop(self, task: str, path: Path) -> None:
         """Renames the worktree out of its place, then removes it; a crash leaves the rest for later."""
         disk.unlink(self._made / task, missing_ok=True)
+        disk.unlink(stamp_path(self.private(task)), missing_ok=True)
         if os.path.lexists(path):
             disk.rename(path, self._gone(path.name))
         self._finish_removals()
@@ -344,16 +349,16 @@ class Worktrees:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def is_made(self, task: str, content: bytes | None = None) -> bool:
+    def is_made(self, task: str, mark: bytes | None = None) -> bool:
         try:
             found = (self._made / task).read_bytes()
         except FileNotFoundError:
             return False
-        return content is None or found == content
+        return mark is None or found == mark
 
-    def _mark(self, task: str, content: bytes) -> None:
+    def _mark(self, task: str, mark: bytes) -> None:
         disk.mkdir(self._made)
-        disk.replace(self._made / task, content)
+        disk.replace(self._made / task, mark)
 
     def _is_known(self, path: Path) -> bool:
         """Whether git takes the folder for a worktree of this repository."""
@@ -367,7 +372,7 @@ class Worktrees:
         if str(self.scratch_path) in (str(folder), *args):
             # Gates judge the whole commit, however little of it the user has checked out.
             settings["core.sparseCheckout"] = "false"
-        settings |= without_own_filters(folder)
+        settings |= content.without_own_filters(folder)
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
         if self.store.exists:
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()

@@ -64,7 +64,7 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
     }
     clouds = (each for name, names in CLOUDS.items() if environ.get(name) for each in names)
     names = (*MODELS, *clouds, *order.passed_on) if order.launch.uses_model else order.passed_on
-    return {**passed_on(names, environ), **given, **own}
+    return {**passed_on(names, environ), **order.variables, **given, **own}
 
 
 def _put_in(text: str, values: Mapping[str, str]) -> str:

@@ -41,8 +41,12 @@ class Child:
         env: Mapping[str, str],
         lock: int,
         resources: AttemptResources,
+        leases: Sequence[int] = (),
     ) -> None:
-        """Raises OSError where it cannot be executed. process.json is on disk before the agent's program starts."""
+        """Raises OSError where it cannot be executed. process.json is on disk before the agent's program starts.
+
+        `leases`: descriptors of its ports, which it inherits like the lock.
+        """
         runner, self._argv = identity.current(), argv
 
         self._stopped: list[members.Known] = []
@@ -72,7 +76,7 @@ class Child:
                 stderr=subprocess.PIPE,
                 cwd=order.worktree,
                 env=env,
-                pass_fds=(lock,),
+                pass_fds=(lock, *leases),
                 process_group=0,
                 preexec_fn=record_and_join,
                 bufsize=0,

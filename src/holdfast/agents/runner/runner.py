@@ -105,7 +105,8 @@ class Runner:
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         wrapped = sandbox.wrapped(order, argv, self._files)
-        self._child = Child(self._files, order, wrapped, env, self._lock, resources=self._resources)
+        leases = starts.leases(os.environ)
+        self._child = Child(self._files, order, wrapped, env, self._lock, resources=self._resources, leases=leases)
         self._watch = LimitWatch(order.limits, TICK_S_MAX, idle_turns=order.idle_turns)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0

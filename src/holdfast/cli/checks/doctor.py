@@ -159,6 +159,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         yield health.trees_part(app.repo, view.layout, tasks)
         yield health.worktrees_part(app.repo, view.layout, app.config, tasks)
         yield health.git_locks_part(app.repo)
+        yield health.gates_part(app.repo, view.layout, app.config, overview.unfinished)
         if app.config.submodules == "init":
             yield health.submodules_part(app.repo, view.layout, app.config)
 

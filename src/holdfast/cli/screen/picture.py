@@ -13,7 +13,7 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
-from holdfast.storage.journal.lock import Holder, live_owner
+from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.host import HostRow, host_row
 from holdfast.views.rows import Row, read_overview
@@ -76,7 +76,7 @@ def see(app: App) -> Picture:
     agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values())}
     words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
     rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
-    runs, tasks = live_owner(view.layout.lock), view.state.tasks
+    runs, tasks = overview.owner, view.state.tasks
     return Picture(
         runs=runs,
         rows={row.id: row for row in rows},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from holdfast.domain.attempt_records import Ending
 from holdfast.domain.wording import plural
-from holdfast.layout import Layout
-from holdfast.storage.records import ledger
+from holdfast.layout import Attempt, Layout
+from holdfast.storage.records import attempt_folder, ledger
 
 
 class SessionUse(NamedTuple):
@@ -45,3 +47,18 @@ def full_session(used: SessionUse, turns_max: int | None, tokens_max: int | None
     if tokens_max is not None and used.tokens >= tokens_max:
         return f"the conversation has taken {used.tokens:,} tokens, and session_tokens_max is {tokens_max:,}"
     return ""
+
+
+def left(most: int | None, used: int | None) -> int | None:
+    """What is left of a limit; None: no limit."""
+    return None if most is None or used is None else max(0, most - used)
+
+
+def idle_turns(files: Attempt) -> int:
+    """The turns that changed no file at the end of a conversation that was long enough: an agent that does nothing but
+    find its way again in each conversation is ended as one that goes in circles."""
+    before = attempt_folder.last_exit(files)
+    if before is None or before.ending is not Ending.SESSION_FULL or not files.turns.exists():
+        return 0
+    lines = [line.record for line in ledger.LineLedger(files.turns).read()]
+    return sum(1 for _ in itertools.takewhile(lambda line: not line.get("changed"), reversed(lines)))
