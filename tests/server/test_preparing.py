@@ -13,10 +13,10 @@ import pytest
 from holdfast.app import App
 from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
-from holdfast.server.serving import read_address, serving
+from holdfast.server.serving import ServerThread, read_address, serving
 from holdfast.wiring import prepare, run_context
 from kit.project import add, layout
-from kit.server import Client
+from kit.server import Answer, Client
 from kit.waiting import wait_for
 
 
@@ -104,3 +104,22 @@ def test_a_request_that_waits_for_a_failed_preparation_is_answered(repo: Path) -
             answer = each.result(60)
             assert (answer.status, answer.code) == (503, "stopping")
     assert isinstance(server.error, OSError)
+
+
+def test_a_request_that_comes_after_a_failed_preparation_is_not_answered_with_no_tasks(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[Answer] = []
+    stop = ServerThread.stop
+
+    def ask_and_stop(self: ServerThread) -> None:
+        late.append(server.client().ask("GET", "/tasks"))
+        stop(self)
+
+    def broken() -> None:
+        raise OSError("no files here")
+
+    monkeypatch.setattr(ServerThread, "stop", ask_and_stop)
+    with Beginning(repo, broken) as server:
+        server.go.set()
+    assert [(answer.status, answer.code) for answer in late] == [(503, "stopping")]

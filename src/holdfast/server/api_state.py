@@ -49,8 +49,8 @@ class Api:
         self.repository = RepositoryLook(context)
         self.began = wall()
         self.url = ""
-        # Set once the files are taken in and what a crash left is recovered.
-        self.prepared: Future[None] = Future()
+        # True once the files are taken in and what a crash left is recovered; False where that failed.
+        self.prepared: Future[bool] = Future()
         # So that no request that ends while it waits takes it with it.
         self.prepared.set_running_or_notify_cancel()
         self.denied = Denials(self.put_on_record)
@@ -97,16 +97,15 @@ class Api:
 
     async def until_prepared(self) -> None:
         """Returns when the files are read. No thread waits: all of the pool's would soon."""
-        if not self.prepared.done():
-            await asyncio.wrap_future(self.prepared)
-            if self.is_ending:
-                raise Problem(503, "stopping", STOPPING)
+        is_prepared = self.prepared.result() if self.prepared.done() else await asyncio.wrap_future(self.prepared)
+        if not is_prepared:
+            raise Problem(503, "stopping", STOPPING)
 
     def end(self) -> None:
         """Refuses changes from here on, and answers requests that wait for the backlog to be read."""
         self.is_ending = True
         if not self.prepared.done():
-            self.prepared.set_result(None)
+            self.prepared.set_result(False)
         self.batch_writer.close()
 
     # -- tasks --------------------------------------------------------------------------------------------------------

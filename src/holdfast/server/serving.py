@@ -91,7 +91,7 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
     url = _url(settings, port)
     api.url = url
     context.spawn.told = lambda attempt: _agent_variables(api, url, attempt)
-    server = _Thread(api, listening, settings)
+    server = ServerThread(api, listening, settings)
     # From the last to the first, whatever fails on the way: a thread that still serves would outlive its interpreter.
     with contextlib.ExitStack() as ending:
         ending.callback(api.logs.close)
@@ -111,7 +111,7 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
             ending.callback(disk.unlink, path, missing_ok=True)
         if prepare is not None:
             prepare(context)
-        api.prepared.set_result(None)
+        api.prepared.set_result(True)
         api.metrics.count_recovery()
         yield api
 
@@ -192,7 +192,7 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-class _Thread:
+class ServerThread:
     def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
         self._api = api
         self._socket = listening
