@@ -257,7 +257,7 @@ def rotations(repo: Path) -> list[str]:
     return [each.inputs["outcome"]["detail"] for each in entries if each.inputs.get("reason") == "session_full"]
 
 
-def test_a_long_conversation_is_followed_by_another_that_is_told_the_history(repo: Path) -> None:
+def test_a_long_conversation_is_followed_by_another_with_its_history(repo: Path) -> None:
     declare(
         repo,
         "session\nwhile [ $(turns) -lt 5 ]; do edit f$(turns).txt made; done\nfinish success\n",
@@ -277,7 +277,7 @@ def test_a_long_conversation_is_followed_by_another_that_is_told_the_history(rep
     assert "You called edit with f0.txt: made" in kept(repo, "told", 1)
     assert "You called edit with f1.txt: made" in kept(repo, "told", 1)
     history = holdfast(repo, "history", "t")
-    assert history.count("Put back, for another conversation that is told the history") == number
+    assert history.count("Put back, for another conversation with the history in its prompt") == number
     assert "its conversation was long or dear enough" in history
     sound(repo)
 

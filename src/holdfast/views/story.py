@@ -179,7 +179,7 @@ _EVENTS = {
 }
 # Where the reason says more than either.
 _OF_REASON = {
-    ("task_opened", "session_full"): "Put back, for another conversation that is told the history",
+    ("task_opened", "session_full"): "Put back, for another conversation with the history in its prompt",
 }
 # A reason of the state machine's, in words; empty: the sentence says it already.
 _REASONS = {
