@@ -44,7 +44,7 @@ class PathEntry:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The folder of one attempt. Its runner writes all of it but the projection and the verdict."""
+    """The folder of one attempt. Its runner writes all of it but the projections and the verdict."""
 
     root: Path
 
@@ -57,6 +57,8 @@ class Attempt:
     spend = PathEntry("spend.jsonl", "durable")
     provenance = PathEntry("provenance.jsonl", "durable")
     events = PathEntry("events.jsonl", "durable")
+    told = PathEntry("told.jsonl", "durable")
+    inbox = PathEntry("inbox.json", "projection")
     verdict = PathEntry("verdict.json", "durable")
     gates_lock = PathEntry("gates.lock", "durable")
     gates_begun = PathEntry("gates-begun.json", "durable")

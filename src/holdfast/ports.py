@@ -205,6 +205,9 @@ class HookedStream(Stream, Protocol):
     def hook(self, said: bytes) -> Sequence[AgentEvent]:
         """The events of a hook call. The stream does not repeat them."""
 
+    def answer(self, given: bytes, text: str) -> str:
+        """The hook's output, by which a person's message reaches the agent."""
+
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work that an agent is asked to do.

@@ -70,6 +70,7 @@ TASK_DECIDED = """
     PENDING_APPROVAL --> DONE : approval granted
     PENDING_APPROVAL --> FAILED : approval rejected
     PENDING_APPROVAL --> OPEN : changes requested
+    DONE --> OPEN : changes requested
     PENDING_APPROVAL --> CANCELLED : manual cancel
 """
 TURN_DRAWN = """

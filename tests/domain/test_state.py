@@ -180,6 +180,19 @@ def test_a_task_without_an_attempt_that_is_sent_back_continues_none() -> None:
     assert task.state is TaskState.OPEN and not task.continues
 
 
+def test_a_message_stays_on_the_task_until_a_start_has_seen_it() -> None:
+    told = [("task_told", {"task": "t", "id": name, "message": f"say {name}", "by": "ada"}) for name in "abca"]
+    turn = {"task": "t", "attempt": "t.1", "turn": 1, "end_offset": 9}
+    task = fold(facts(added(), *told, CLAIM, START)).tasks["t"]
+    assert [(each.id, each.text, each.by) for each in task.told] == [(name, f"say {name}", "ada") for name in "abc"]
+    seen = [added(), *told, CLAIM, START, ("turn_completed", {**turn, "told": ["a"]})]
+    assert [each.id for each in fold(facts(*seen)).tasks["t"].told] == ["b", "c"]
+    lost = [*seen, moved("task_orphaned", TaskEvent.CRASH), moved("task_opened", TaskEvent.REQUEUED_FOR_RETRY)]
+    assert [each.id for each in fold(facts(*lost)).tasks["t"].told] == ["b", "c"]
+    done = moved("task_done", TaskEvent.AGENT_REPORTS_SUCCESS, candidate="c1", told=["b", "c", "unknown"])
+    assert fold(facts(*seen, done)).tasks["t"].told == ()
+
+
 def test_flags_stand_beside_the_state() -> None:
     state = fold(facts(added(), ("task_flagged", {"task": "t", "not_before": 500.0})))
     assert state.tasks["t"].not_before == 500.0 and state.tasks["t"].state is TaskState.OPEN

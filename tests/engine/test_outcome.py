@@ -67,6 +67,7 @@ TABLE: dict[Ending, tuple[TaskState, str, str, bool, bool, list[str]]] = {
         True,
         ["It is so. t.1 begins another one, with the history in its prompt."],
     ),
+    E.TOLD: (S.OPEN, BACK, "told", False, False, ["t.1 goes on with what a person has told it"]),
     # The loop says so itself, once for all tasks that it holds.
     E.ENVIRONMENT: (S.OPEN, BACK, "environment", False, False, []),
     E.CRASHED: (S.ORPHANED, "crash", "crashed", False, False, ["t.1 crashed: It is so."]),

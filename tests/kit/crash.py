@@ -40,6 +40,7 @@ NOT_OF_A_RUN = {
     "task_blocked": "no part of the loop finds a dependency late",
     "task_move_refused": "only a command of a person can ask for a move that the table does not have",
     "turn_undone": "a command of a person",
+    "task_told": "a command of a person",
     "attempt_forked": "a command of a person",
     "attempt_resumed": "a command of a person",
     "landing_promoted": "a command of a person",
@@ -83,6 +84,7 @@ def make_template(folder: Path) -> Path:
     add(repo, "gone-leaf", "write never.txt x", parent="gone-part")
     # Takes them all in, so that what is done to their files now is a change of known tasks.
     holdfast(repo, "cancel", "never")
+    holdfast(repo, "tell", "changed", "Mind the edit.")
     (layout(repo).backlog_open / "gone.yaml").unlink()
     add(repo, "changed", "write changed.txt as-edited")
     # Begins before anything has landed, ends after `first` has, and so meets a conflict.

@@ -47,6 +47,7 @@ RUN_ELSEWHERE = {
     "stop": "tests/decisions/test_stops.py",
     "edit": "tests/cli/test_tasks.py",
     "promote": "tests/decisions/test_decisions.py",
+    "tell": "tests/decisions/test_conversations.py",
     "resolve": "tests/decisions/test_resolve.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",

@@ -63,7 +63,7 @@ MOVES = {
     "BLOCKED": {"dependency_resolved": "OPEN", "manual_cancel": "CANCELLED"},
     "DONE": {
         "janitor_verified_and_merged": "CLOSED", "verification_rejected": "FAILED",
-        "approval_requested": "PENDING_APPROVAL", "manual_cancel": "CANCELLED",
+        "approval_requested": "PENDING_APPROVAL", "changes_requested": "OPEN", "manual_cancel": "CANCELLED",
     },
     "PENDING_APPROVAL": {
         "approval_granted": "DONE", "approval_rejected": "FAILED", "changes_requested": "OPEN",

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
+from holdfast.decisions.conversations import expect_tellable, told
 from holdfast.decisions.tasks import expect_at_rest, who_goes_on
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import Reason
@@ -31,10 +32,11 @@ from holdfast.storage.journal.entry import Record
 
 
 class LandingRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`reason`: the agent's feedback; a result that is done needs one to be sent back."""
+    """`reason`: the agent's feedback; a result that is done needs one. `message`: words for the agent."""
 
     tasks: list[str]
     reason: str = ""
+    message: str = ""
 
 
 def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
@@ -42,14 +44,17 @@ def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
     records: list[Record] = []
     for number, task in enumerate(tasks):
         if not decision.has_done("task_opened", 2 * number):
+            if asked.message and not decision.has_done("task_told", 2 * number):
+                expect_tellable(decision, task)
+                records.append(told(decision, task, asked.message, 2 * number))
             records += _opening(decision, task, asked.reason, 2 * number)
     decision.append(records)
     return decision.answer(*tasks, note=who_goes_on(decision, "begins another attempt"))
 
 
 def _opening(decision: DecisionContext, task: Task, reason: str, number: int) -> list[Record]:
-    told = f"A person has looked at the work and sent it back:\n\n{reason}\n" if reason else ""
-    feedback = decision.blobs.put(told.encode(), content_type="text/plain") if told else ""
+    words = f"A person has looked at the work and sent it back:\n\n{reason}\n" if reason else ""
+    feedback = decision.blobs.put(words.encode(), content_type="text/plain") if words else ""
     opened = {"task": task.id, "event": TaskEvent.RETRY, "reason": Reason.REQUESTED_BY_PERSON}
     if task.state is not TaskState.DONE:
         # A conversation in which the last start came to nothing is not tried once more.

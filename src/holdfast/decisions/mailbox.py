@@ -27,11 +27,12 @@ from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
+from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.reassignment import Reassignment, reassign
 from holdfast.decisions.stops import stop
-from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve, resume
+from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState
 from holdfast.engine.context import RunContext
@@ -67,13 +68,14 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "resolve": (Resolution, resolve),
     "approve": (One, approve),
     "reject": (Rejection, reject),
-    "resume": (One, resume),
+    "resume": (Resumption, resume_told),
     "promote": (Promotion, promote),
     "settle": (Settlement, settle),
     "reassign": (Reassignment, reassign),
     "undo": (Turn, undo),
     "fork": (Fork, fork),
     "stop": (Several, stop),
+    "tell": (Telling, tell),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop"}

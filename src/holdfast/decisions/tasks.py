@@ -28,7 +28,7 @@ _GIVE_UP = (
 )  # fmt: skip
 # What a person can decide about a turn that the journal has and whose snapshot is gone.
 _OF_LOST_TURN = ("newest", "anew")
-_UNDER_WAY = AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
+UNDER_WAY = AT_WORK | {TaskState.OPEN, TaskState.ORPHANED}
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def resume(decision: DecisionContext, asked: One) -> Answer:
             decision.append([decision.flagged(task, 0, told)])
             return decision.answer(task, note=who_goes_on(decision, "tries it at once"))
         if task.state is not TaskState.FAILED and not task.parked:
-            if task.state not in _UNDER_WAY:
+            if task.state not in UNDER_WAY:
                 hint = "only what has failed can be; `holdfast fork` begins with one of its turns."
                 raise refused(task, "resumed", hint)
             return decision.answer(task, note=who_goes_on(decision, "goes on with it"))

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.domain.fsm import Machine, Transition
 from holdfast.domain.spend import Caps, Spend
+from holdfast.domain.task_record import Message
 
 _NAME_CHARS_MAX = 200
 
@@ -155,6 +156,13 @@ class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources = Resources()
 
 
+class InboxFile(msgspec.Struct, frozen=True):
+    """inbox.json: messages for the agent that is at work, which its prompt did not have."""
+
+    start: int
+    messages: tuple[Message, ...] = ()
+
+
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """All that a runner needs for one start. It is kept as a blob, which the intent names: no secret is in it.
 
@@ -166,6 +174,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     `variables`: those that its worktree was prepared with, such as its ports.
     `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
     `idle_turns`: the turns that changed no file at the end of the conversation that this one replaces.
+    `told`: messages of a person that the prompt has.
     """
 
     task: str
@@ -188,6 +197,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     intent: str = ""
     audit_key: str = ""
     idle_turns: int = 0
+    told: tuple[Message, ...] = ()
     variables: dict[str, str] = {}
 
 
@@ -199,6 +209,7 @@ class Ending(StrEnum):
     CRASHED = "crashed"
     NOT_STARTED = "not_started"
     STOPPED = "stopped"
+    TOLD = "told"
     LIMIT = "limit"
     TIMEOUT = "timeout"
     STALLED = "stalled"
@@ -219,7 +230,8 @@ class Exit(msgspec.Struct, frozen=True):
     """exit.json: written once all processes of the start have ended and the last snapshot is on disk.
 
     `intent` names the entry that the start was intended with. `detail` is a sentence. `limit` names what was used up.
-    `snapshot` is the commit of the tree at the end, empty where none could be taken.
+    `snapshot` is the commit of the tree at the end, empty where none could be taken. `told`: messages of a person that
+    the agent has seen after its last turn.
     """
 
     attempt: str
@@ -236,10 +248,14 @@ class Exit(msgspec.Struct, frozen=True):
     turn: int = 0
     spent: Spend = Spend()
     intent: str = ""
+    told: list[str] = []
 
 
 class TurnLine(msgspec.Struct, frozen=True):
-    """One line of turns.jsonl. The offsets are where the other ledgers, and the output, stood when the turn ended."""
+    """One line of turns.jsonl. The offsets are where the other ledgers, and the output, stood when the turn ended.
+
+    `told`: messages of a person that the agent has seen since the turn before.
+    """
 
     ts: float
     turn: int
@@ -257,6 +273,7 @@ class TurnLine(msgspec.Struct, frozen=True):
     provenance: int
     output: int
     intent: str = ""
+    told: list[str] = []
 
 
 # -- the state machine of an attempt: 10 states, run through once ------------------------------------------------------

@@ -135,6 +135,7 @@ class TaskMoved(msgspec.Struct, frozen=True):
     start of the attempt goes on with, where that is another than its last turn's.
     A claim also names the `endpoint` at which its agent finds its model, where that is known. Of work that is given
     back because the agent cannot be used for now, `until` is when it is tried again.
+    `told`: messages of a person, by their ids, that the start has seen after its last turn.
     """
 
     task: str
@@ -155,6 +156,17 @@ class TaskMoved(msgspec.Struct, frozen=True):
     endpoint: str = ""
     until: float = 0.0
     tree: str = ""
+    told: list[str] = []
+
+
+class TaskTold(msgspec.Struct, frozen=True):
+    """A person's message to the agent, kept on the task until a start has been given it. `id` names it in the files of
+    attempts, which say what was given."""
+
+    task: str
+    id: str
+    message: str
+    by: str = ""
 
 
 class RefusalNoted(msgspec.Struct, frozen=True):
@@ -192,7 +204,10 @@ class TaskFlagged(msgspec.Struct, frozen=True):
 
 
 class TurnCompleted(msgspec.Struct, frozen=True):
-    """One line of the attempt's `turns.jsonl`, pinned by the offset where it ends."""
+    """One line of the attempt's `turns.jsonl`, pinned by the offset where it ends.
+
+    `told`: messages of a person, by their ids, that the agent has seen since the turn before.
+    """
 
     task: str
     attempt: str
@@ -202,6 +217,7 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     usd: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
+    told: list[str] = []
 
 
 class AttemptForked(msgspec.Struct, frozen=True):
@@ -296,6 +312,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "tasks_filed": TasksFiled,
     "task_progressed": TaskProgressed,
     "request_answered": RequestAnswered,
+    "task_told": TaskTold,
     "task_move_refused": RefusalNoted,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,

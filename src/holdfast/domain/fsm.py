@@ -86,6 +86,7 @@ class Reason(StrEnum):
     CLAIM_RELEASED = "claim_released"
     ATTEMPTS_LEFT = "attempts_left"
     RESUMED = "resumed"
+    TOLD = "told"
     SALVAGED = "salvaged"
     LANDED = "landed"
     # Work is cut short or thrown back.

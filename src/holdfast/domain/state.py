@@ -20,7 +20,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
-from holdfast.domain.task_record import Landing, Task
+from holdfast.domain.task_record import Landing, Message, Task
 from holdfast.errors import EntryUnfit, IllegalTransition
 
 
@@ -73,7 +73,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 16
+    version = 17
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -151,6 +151,11 @@ class State:
         task.outcome, task.unfiled = added.outcome, added.text
         self.tasks[added.task] = task
 
+    def _tell(self, entry: EntryLike, told: entries.TaskTold) -> None:
+        task = self.known(told.task)
+        if all(each.id != told.id for each in task.told):
+            task.told += (Message(told.id, told.message, told.by, entry.timestamp),)
+
     def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
         for name in filed.tasks:
             self.known(name).unfiled = ""
@@ -188,6 +193,7 @@ class State:
         if moved.rest != _NOTHING:
             task.start = replace(task.start, used=task.start.used + moved.rest)
             self.spend(task, moved.rest, entry.timestamp)
+        task_record.hear(task, moved.told)
         task.session = "" if moved.forget else moved.session or task.session
         if moved.forget and task.continues and moved.reason != Reason.SESSION_FULL:
             task.lost_in = task.attempt.id
@@ -222,6 +228,7 @@ class State:
                 tree = turn.get("snapshot") or attempt.tree
                 task.attempt = replace(attempt, turn=turn["turn"], offset=turn["end_offset"], tree=tree)
                 task.start = replace(start, used=now_used)
+            task_record.hear(task, turn.get("told", []))
         except (KeyError, TypeError):
             return False
         if self.outages:
@@ -321,6 +328,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
+    entries.TaskTold: State._tell,
     entries.TaskProgressed: State._progress,
     entries.TaskMoved: State._move,
     entries.TaskFlagged: State._flag,

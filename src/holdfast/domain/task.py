@@ -4,8 +4,9 @@ An event's name says what happened, in the words of the original diagram: what t
 explains and is left out, and what it parts by a slash is two events that lead the same way.
 
 - PENDING_APPROVAL holds a candidate that a person must see: granted, it is DONE again and may land.
-- `changes_requested` is ours, not of the original diagram: a person wants the candidate changed. The task is OPEN
-  again, and its next claim continues the same attempt and conversation. No attempt is spent: nothing has failed.
+- `changes_requested` is ours, not of the original diagram: a person wants the candidate changed, or has
+  told its agent something before it landed. The task is OPEN again, and its next claim continues the same attempt and
+  conversation. No attempt is spent: nothing has failed.
 - An orphan that is continued goes ORPHANED → OPEN → CLAIMED and keeps its attempt. `partial_work_merged` means that its
   tree was salvaged as a candidate; it is verified like any other before it lands.
 - A failed gate and a landing conflict are both `verification_rejected`; the move's reason tells which.
@@ -117,6 +118,7 @@ TASK: Machine[TaskState, TaskEvent] = Machine(
         Transition(_S.DONE, _E.JANITOR_VERIFIED_AND_MERGED, _S.CLOSED),
         Transition(_S.DONE, _E.VERIFICATION_REJECTED, _S.FAILED),
         Transition(_S.DONE, _E.APPROVAL_REQUESTED, _S.PENDING_APPROVAL),
+        Transition(_S.DONE, _E.CHANGES_REQUESTED, _S.OPEN),
         Transition(_S.DONE, _E.MANUAL_CANCEL, _S.CANCELLED),
         Transition(_S.PENDING_APPROVAL, _E.APPROVAL_GRANTED, _S.DONE),
         Transition(_S.PENDING_APPROVAL, _E.APPROVAL_REJECTED, _S.FAILED),

@@ -46,6 +46,15 @@ class Past(msgspec.Struct, frozen=True):
         return int(self.attempt.rpartition(".")[2])
 
 
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A person's message to the agent that no start is known to have seen."""
+
+    id: str
+    text: str
+    by: str = ""
+    at: float = 0.0
+
+
 class LastClaim(msgspec.Struct, frozen=True, gc=False):
     """The claim by which the task is held, or was held last. The next claim replaces all of it."""
 
@@ -184,6 +193,8 @@ class Task(msgspec.Struct):
     session: str = ""
     # The attempt that lost its conversation and was given back for that.
     lost_in: str = ""
+    # Messages of a person for the conversation, the oldest first, until a start has seen them.
+    told: tuple[Message, ...] = ()
 
     # -- what was made ----------------------------------------------------------------------------------------------
     # The commit that an attempt made, to be verified and landed.
@@ -234,6 +245,12 @@ def flag(task: Task, flagged: TaskFlagged) -> None:
     task.restored = task.restored and bool(flagged.parked or flagged.happened)
     if flagged.anew:
         task.continues, task.session, task.left, task.made = False, "", None, task.attempt.at
+
+
+def hear(task: Task, ids: list[str]) -> None:
+    """Drops the messages that a start has seen."""
+    if ids and task.told:
+        task.told = tuple(each for each in task.told if each.id not in ids)
 
 
 def fail(task: Task, moved: TaskMoved) -> None:

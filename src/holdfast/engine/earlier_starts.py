@@ -126,7 +126,9 @@ def set_strangers_aside(
     is_all = found == [files.root]
     # The files of the start last: they say that there is something to set aside.
     moved = []
-    for path in () if is_all else (files.turns, files.events, files.traces, files.spend, files.provenance):
+    for path in () if is_all else (
+        files.turns, files.events, files.traces, files.spend, files.provenance, files.told,
+    ):  # fmt: skip
         if path.exists() and (kept := _end_before(path, first)) < path.stat().st_size:
             name = f"{attempt}-{path.name}"
             moved.append(set_end_aside(layout.quarantine, path, kept, reason, name, mode=attempt_folder.PRIVATE))

@@ -56,8 +56,13 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
     """Turns the runner's `exit.json` into the task's next state."""
     context.turns.follow(task)
     match ended.ending:
+        case Ending.DONE if any(each.id not in ended.told for each in task.told):
+            # Told meanwhile, and not to be landed before it has heard that.
+            _give_back(context, task, Reason.TOLD, ended)
         case Ending.DONE:
             _done(context, task, ended)
+        case Ending.TOLD:
+            _give_back(context, task, Reason.TOLD, ended)
         case Ending.UNREACHABLE | Ending.RATE_LIMITED | Ending.QUOTA:
             outages.pause(context, task, ended, **_end_of(context, task, ended))
         case Ending.ENVIRONMENT:
@@ -81,7 +86,12 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, why, "over_limit", ended.detail, feedback=said, **more)
         case Ending.CRASHED | Ending.RUNNER_FAILED:
             context.move(
-                task, TaskEvent.CRASH, Reason.CRASHED, session=ended.session, rest=uncounted_spend(context, task, ended)
+                task,
+                TaskEvent.CRASH,
+                Reason.CRASHED,
+                session=ended.session,
+                rest=uncounted_spend(context, task, ended),
+                told=ended.told,
             )
             context.note(task.id, f"{task.attempt.id} crashed: {_with_last_lines(context, task, ended)}")
         case Ending.FAILED | Ending.NOT_STARTED if _is_lost(context, task, ended):
@@ -145,7 +155,8 @@ def _last_lines(files: Attempt, start: int) -> list[str]:
 
 def _end_of(context: RunContext, task: Task, ended: Exit) -> dict[str, Any]:
     """The facts that the end of a start adds to any move: the next start continues from its tree."""
-    return {"session": ended.session, "rest": uncounted_spend(context, task, ended), "tree": ended.snapshot}
+    rest = uncounted_spend(context, task, ended)
+    return {"session": ended.session, "rest": rest, "tree": ended.snapshot, "told": ended.told}
 
 
 def uncounted_spend(context: RunContext, task: Task, ended: Exit | None) -> Spend:
@@ -213,6 +224,7 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         tree=ended.snapshot,
         agent=task.claim.agent,
         outcome={"detail": ended.detail} if ended.detail else {},
+        told=ended.told,
     )
     context.note(task.id, f"{task.attempt.id} is done after {plural(task.attempt.turn, 'turn')}")
 
@@ -244,7 +256,8 @@ def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence
 
 
 def _refuse(context: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
-    more: dict[str, Any] = {"session": ended.session, "rest": uncounted_spend(context, task, ended)}
+    rest = uncounted_spend(context, task, ended)
+    more: dict[str, Any] = {"session": ended.session, "rest": rest, "told": ended.told}
     reason = Reason.VERIFICATION_FAILED
     context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, feedback=told, **more)
 
@@ -278,4 +291,7 @@ def _rotate(context: RunContext, task: Task, ended: Exit) -> None:
 def _give_back(context: RunContext, task: Task, reason: Reason, ended: Exit) -> None:
     """Opens the task again: it continues the same attempt and conversation when its turn comes."""
     context.move(task, TaskEvent.REQUEUE, reason, **_end_of(context, task, ended))
+    if reason is Reason.TOLD:
+        context.note(task.id, f"{task.attempt.id} goes on with what a person has told it")
+        return
     context.note(task.id, f"{task.attempt.id} pauses: {ended.detail}")

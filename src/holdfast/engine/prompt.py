@@ -27,8 +27,17 @@ FILES_MAX = 50
 # What a template may name.
 FIELDS = (
     "task", "attempt", "title", "goal", "context", "files", "acceptance", "paths", "earlier", "feedback", "conflicts",
-    "interrupted", "history",
+    "interrupted", "history", "told",
 )  # fmt: skip
+# Also added to a template of the user's own that has no place for it: a person's message always reaches the agent.
+TOLD = """\
+{{#told}}
+## What a person tells you now
+
+{{told}}
+
+{{/told}}
+"""
 TEMPLATE = """\
 {{#title}}
 # {{title}}
@@ -100,6 +109,7 @@ The worktree holds your work merged with the newest state of the target branch. 
 
 {{/history}}
 """
+TEMPLATE += TOLD
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -143,8 +153,12 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
         "conflicts": _listed(tree.conflicts),
         "interrupted": _interrupted(task, tree),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
+        "told": _messages(words.layout, task),
     }
-    return render(template(words.layout), values, str(words.layout.prompt_template))
+    text = template(words.layout)
+    if "{{told}}" not in text:
+        text = f"{text.rstrip()}\n\n{TOLD}"
+    return render(text, values, str(words.layout.prompt_template))
 
 
 def template(layout: Layout) -> str:
@@ -209,6 +223,16 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     return f"{told}:\n\n{_listed(names)}"
 
 
+def _messages(layout: Layout, task: Task) -> str:
+    """A person's messages that no start is known to have seen. One given to a start that died may have been."""
+    given = set[str]()
+    for number in range(1, task.attempts + 1) if task.told else ():
+        path = layout.attempt_files(f"{task.id}.{number}").told
+        given |= {str(line.record.get("id")) for line in ledger.LineLedger(path).read()} if path.exists() else set()
+    seen = "(You were interrupted, and may have seen this already.)\n"
+    return "\n\n".join((seen if each.id in given else "") + each.text for each in task.told)
+
+
 def _begun(left: PreviousAttempt | None) -> str:
     if left is None:
         return ""
@@ -260,6 +284,8 @@ def _last_turn(layout: Layout, task: Task) -> str:
 def _trace(record: dict[str, object]) -> str:
     if record.get("kind") == "said":
         return f"You said: {_cut(record.get('text'))}"
+    if record.get("kind") == "told":
+        return f"A person told you: {_cut(record.get('text'))}"
     ended = "" if record.get("ok") else " (it failed)"
     called = f"You called {record.get('name')} with {_cut(record.get('input'))}{ended}"
     return f"{called}, and got: {_cut(record.get('output'))}"

@@ -16,6 +16,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.domain.attempt_records import InboxFile
 from holdfast.domain.task_record import Task
 from holdfast.engine.earlier_starts import set_strangers_aside
 from holdfast.errors import SpawnFailed
@@ -104,6 +105,12 @@ class Spawn:
                     signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             finally:
                 os.close(pidfd)
+
+    def deliver(self, task: Task) -> None:
+        """Puts what a person tells the agent at work where its runner looks after each turn."""
+        files, inbox = self._layout.attempt_files(task.attempt.id), InboxFile(task.start.number, task.told)
+        if task.told and files.root.is_dir() and attempt_folder.read_inbox(files) != inbox:
+            attempt_folder.write_inbox(files, inbox)
 
     def is_beginning(self, task: Task) -> bool:
         """Whether a runner of ours lives and has not taken its start yet."""

@@ -351,6 +351,7 @@ def _order(
         sandbox_writable=context.config.sandbox_writable,
         sandbox_network=context.config.sandbox_network,
         audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
+        told=task.told,
         prices={name: price.per_million for name, price in context.config.prices.items()},
         variables=dict(variables),
     )

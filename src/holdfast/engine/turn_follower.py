@@ -149,5 +149,6 @@ def _completed(task: Task, line: TurnLine, end: int) -> Record:
         "usd": line.usd,
         "tokens": line.tokens,
         "seconds": line.seconds,
+        **({"told": line.told} if line.told else {}),
     }
     return Record("turn_completed", inputs, actor="runner")

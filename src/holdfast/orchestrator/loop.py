@@ -246,6 +246,8 @@ class Loop:
         self.board.keep_up()
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
+        for task in self.at_work:
+            self.context.spawn.deliver(task)
         active = sorted(self.board.active)
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.

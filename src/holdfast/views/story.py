@@ -112,6 +112,10 @@ SENTENCES: dict[str, Sentence] = {
     "task_progressed": Sentence(
         "{attempt} says: {message}", lambda inputs: f"Says: {_cut(inputs.get('message', ''))}"
     ),
+    "task_told": Sentence(
+        "told by {by}: {message}",
+        lambda inputs: f"{_cut(inputs.get('by') or 'A person')} told it: {_cut(inputs.get('message', ''))}",
+    ),
     "request_answered": Sentence("a request was answered with {status}", log="A request was answered with {status}"),
     "task_move_refused": Sentence(
         "refused: {event} while {state}",
@@ -193,6 +197,7 @@ _REASONS = {
     "timeout": "it took too long",
     "stalled": "it gave no output for too long",
     "session_full": "its conversation was long or dear enough",
+    "told": "a person has told it something",
     "not_started": "it could not be started",
     "conversation_lost": "its conversation is gone",
     "rate_limited": "the model's limit is reached",

@@ -160,6 +160,10 @@ class ClaudeStream:
         )
         return (*began, *self._calls.ended(call, not failure, output, by_hook=True))
 
+    def answer(self, given: bytes, text: str) -> str:
+        name = json_fields.text(json_fields.line(given), "hook_event_name") or "PostToolUse"
+        return msgspec.json.encode({"hookSpecificOutput": {"hookEventName": name, "additionalContext": text}}).decode()
+
     def end(self, code: int) -> Sequence[events.AgentEvent]:
         return () if self._is_finished else (broke_off(code),)
 

@@ -35,7 +35,7 @@ _FORGOTTEN = (CONVERSATIONS, "*.db*", "log", "storage", "snapshot", "tool-output
 
 PLUGIN_NAME = "holdfast.js"
 PLUGIN = """\
-import { existsSync, renameSync, writeFileSync } from "node:fs"
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 
 const say = (line) => process.stdout.write(JSON.stringify(line) + "\\n")
 let calls = 0
@@ -66,6 +66,9 @@ export const Holdfast = async () => ({
       return
     }
     while (existsSync(`${call}.json`)) await new Promise((done) => setTimeout(done, 20))
+    // A person's message stands behind the tool's own output, where the model reads it next.
+    if (existsSync(`${call}.out`) && typeof result?.output === "string")
+      result.output += `\\n\\n${readFileSync(`${call}.out`, "utf8")}`
   },
 })
 """

@@ -1,7 +1,8 @@
 """The barrier of an agent that calls a hook after each tool: it waits there until its turn is on disk.
 
 The hook is a few lines of shell: it writes its input to `call-<pid>.json` in the folder of the agent's files, and waits
-until the runner removes that file. A hook that is never answered ends with its agent.
+until the runner removes that file. Then it prints the answer, where there is one: `call-<pid>.out`, by which a person's
+message reaches the agent. A hook that is never answered ends with its agent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SCRIPT = """\
 call="$HOLDFAST_FILES/call-$$"
 cat > "$call.part" && mv "$call.part" "$call.json" || exit 0
 while [ -e "$call.json" ]; do sleep 0.02; done
+if [ -e "$call.out" ]; then cat "$call.out"; rm -f "$call.out"; fi
 """
 COMMAND = f'sh "$HOLDFAST_FILES/{SCRIPT_NAME}"'
 # How long an agent may have to wait: a snapshot of a huge tree takes a while.
@@ -40,7 +42,9 @@ def input_of(call: Path) -> bytes:
         return b""
 
 
-def answer(call: Path) -> None:
-    """Lets its agent continue, unless it has put a folder in the call's place meanwhile."""
+def answer(call: Path, text: str = "") -> None:
+    """Lets its agent continue, unless it has put a folder in the call's place meanwhile. `text` is what it prints."""
     with contextlib.suppress(HoldfastError):
+        if text:
+            disk.replace(call.with_suffix(".out"), text.encode(), 0o600)
         disk.unlink(call, missing_ok=True)

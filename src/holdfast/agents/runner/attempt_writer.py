@@ -14,8 +14,9 @@ from holdfast.agents.runner.conversation import Conversation, summed
 from holdfast.agents.runner.limits import Stop
 from holdfast.clock import wall
 from holdfast.crashpoints import point
-from holdfast.domain.attempt_records import Exit, Order, TurnLine
+from holdfast.domain.attempt_records import Ending, Exit, Order, TurnLine
 from holdfast.domain.spend import Spend
+from holdfast.domain.task_record import Message
 from holdfast.errors import DiskError
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
@@ -29,7 +30,7 @@ from holdfast.storage.records.attempt_folder import PRIVATE
 from holdfast.storage.records.ledger import LineLedger
 
 STEPS = (
-    "lock", "start", "begin", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
+    "lock", "start", "begin", "told", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
     "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
 )  # fmt: skip
 RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
@@ -146,6 +147,16 @@ class AttemptWriter:
         record = {"ts": wall(), "start": self._order.start, "turn": self._turn, "type": "refused"}
         self._event_ledger.append({**record, "detail": f"{detail} Turns are saved, and what is spent counts, as ever."})
 
+    def give(self, talk: Conversation, messages: Iterable[Message]) -> None:
+        """Records that the agent is given these messages, before it is: after a kill it may have seen them."""
+        number = talk.turn + 1
+        for message in messages:
+            with step("told"), LineLedger(self._files.told, mode=PRIVATE) as ledger:
+                ledger.append({"start": self._order.start, "turn": number, "ts": wall(), "id": message.id})
+            self.note({"turn": number, "type": "told", "id": message.id, "by": message.by, "text": message.text})
+            talk.give(message)
+        self.flush()
+
     def turn(self, talk: Conversation, seconds: float) -> TurnLine:
         """Saves the turn: its snapshot, then its output and spending, and last the line that marks it complete."""
         number = self._turn = talk.turn + 1
@@ -182,6 +193,7 @@ class AttemptWriter:
             provenance=provenance,
             output=self._output.size,
             intent=self._order.intent,
+            told=talk.told,
         )
         with step("turn_line"):
             self._turns.append(msgspec.to_builtins(line))
@@ -233,8 +245,10 @@ class AttemptWriter:
 
 
 def exit_of(
-    order: Order, verdict: Stop, code: int | None, now: float, session: str, snapshot: str, turn: int, spent: Spend
+    order: Order, verdict: Stop, code: int | None, now: float, talk: Conversation, *, snapshot: str, spent: Spend
 ) -> Exit:
+    # An agent that ended well has read its prompt, whatever it said of it.
+    told = [*talk.told, *(talk.given if verdict.ending is Ending.DONE else ())]
     return Exit(
         attempt=order.attempt,
         start=order.start,
@@ -245,11 +259,12 @@ def exit_of(
         signal=-code if code is not None and code < 0 else None,
         limit=verdict.limit,
         until=verdict.until,
-        session=session,
+        session=talk.session,
         snapshot=snapshot,
-        turn=turn,
+        turn=talk.turn,
         spent=spent,
         intent=order.intent,
+        told=told,
     )
 
 

@@ -11,6 +11,7 @@ from holdfast.agents.common.json_fields import NUMBER_MAX
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import TURN, TurnEvent, TurnState
 from holdfast.domain.spend import Spend
+from holdfast.domain.task_record import Message
 from holdfast.storage.records.redact import without_secrets
 
 TEXT_CHARS_MAX = 16_384
@@ -36,6 +37,8 @@ class Conversation:
         self.rate_limited: events.RateLimited | None = None
         self.spent = Spend()
         self.call: tuple[str, str] | None = None
+        # Messages of a person that the agent was given, until it goes on: then it has seen them.
+        self.given: list[str] = []
         self._open: dict[str, tuple[events.ToolStarted, int]] = {}
         self._clear()
 
@@ -43,6 +46,7 @@ class Conversation:
         self.traces: list[dict[str, Any]] = []
         self.spends: list[events.Spent] = []
         self.tools: list[str] = []
+        self.told: list[str] = []
         self._chars = 0
         self._open = {call: (tool, -1) for call, (tool, _) in self._open.items()}
 
@@ -59,6 +63,8 @@ class Conversation:
 
     def apply(self, event: events.AgentEvent) -> bool:
         """Applies an event. True when it ends a turn: no tool runs any more."""
+        if self.given and is_progress(event):
+            self.told, self.given = [*self.told, *self.given], []
         match event:
             case events.Said():
                 self._trace({"kind": "said", "text": cut(event.text)})
@@ -84,6 +90,10 @@ class Conversation:
                 # The first one counts: any process that can write to the stream may send another.
                 self.finished = self.finished or event
         return False
+
+    def give(self, message: Message) -> None:
+        self.given.append(message.id)
+        self._trace({"kind": "told", "text": cut(message.text)})
 
     def close(self, event: TurnEvent) -> None:
         """Applies the agent's end; where the machine has no such move, the state stays."""

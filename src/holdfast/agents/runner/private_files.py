@@ -14,9 +14,22 @@ from holdfast.domain.attempt_records import Launch
 from holdfast.layout import Attempt, Layout
 from holdfast.snapshots.submodule_state import is_real
 from holdfast.storage.files import disk
+from holdfast.storage.records.attempt_folder import PRIVATE
 
 
-def write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
+def prepare(layout: Layout, files: Attempt, launch: Launch) -> tuple[str, ...]:
+    """Writes the files of a start, and returns its command line with their places."""
+    argv = launch.argv
+    if launch.prompt:
+        disk.replace(files.prompt, launch.prompt.encode(), PRIVATE)
+        argv = tuple(part.replace("{prompt_file}", str(files.prompt)) for part in argv)
+    if launch.files:
+        _write_files(layout, files, launch)
+        argv = tuple(part.replace("{files}", str(files.agent)) for part in argv)
+    return argv
+
+
+def _write_files(layout: Layout, files: Attempt, launch: Launch) -> None:
     """Writes them anew for each start: nothing of an earlier one is left."""
     folder = files.agent
     if folder.exists():

@@ -32,8 +32,9 @@ from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
 from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
 from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
+from holdfast.agents.runner.inbox import Inbox
 from holdfast.agents.runner.limits import LimitWatch, Stop
-from holdfast.agents.runner.private_files import remove_secrets, write_files
+from holdfast.agents.runner.private_files import prepare, remove_secrets
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
 from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
@@ -95,13 +96,9 @@ class Runner:
         git.run_before_exec(self._resources.join_as_git)
         self._writer = AttemptWriter(self._files, order)
         self._writer.begin()
-        argv = order.launch.argv
-        if order.launch.prompt:
-            disk.replace(self._files.prompt, order.launch.prompt.encode(), attempt_folder.PRIVATE)
-            argv = tuple(part.replace("{prompt_file}", str(self._files.prompt)) for part in argv)
-        if order.launch.files:
-            write_files(self._layout, self._files, order.launch)
-            argv = tuple(part.replace("{files}", str(self._files.agent)) for part in argv)
+        self._writer.give(self._talk, order.told)
+        self._inbox = Inbox(self._files, order, self._writer)
+        argv = prepare(self._layout, self._files, order.launch)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
         wrapped = sandbox.wrapped(order, argv, self._files)
@@ -201,11 +198,12 @@ class Runner:
                 if not self._read(child.stdout):
                     break
             self._watch.heard(self._watch.now())
-            for event in cast("HookedStream", self._stream).hook(hook.input_of(call)):
+            stream, given, turn = cast("HookedStream", self._stream), hook.input_of(call), self._talk.turn
+            for event in stream.hook(given):
                 self._apply(event, is_waiting=True)
             if self._verdict is not None:
                 return
-            hook.answer(call)
+            hook.answer(call, self._inbox.answer(stream, given, self._talk) if self._talk.turn > turn else "")
 
     def _read_lines(self, fd: int, data: bytes) -> None:
         for line in self._lines.feed(fd, data):
@@ -253,13 +251,13 @@ class Runner:
         line = self._writer.turn(self._talk, self._watch.now() - self._turn_began)
         self._talk.next_turn()
         # If the turn could not be saved, the agent does not continue: it is ended as it is.
-        if stops:
+        ends = self._inbox.interruption() or self._watch.session(self._talk)
+        if stops and ends is None:
             self._child.resume()
         self._wake()
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
-        enough = self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed)
-        return enough or self._watch.session(self._talk)
+        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed) or ends
 
     def _wake(self) -> None:
         """Signals the orchestrator, if there is one, that there is something to read."""
@@ -358,7 +356,7 @@ class Runner:
             before = attempt_folder.last_exit(self._files)
             verdict = start_outcome.not_so_soon(verdict, before, self._order.start, now, worked_s=seconds)
         order, spent = self._order, talk.spent + Spend(seconds=seconds)
-        return exit_of(order, verdict, self._code, now, talk.session, snapshot=snapshot, turn=talk.turn, spent=spent)
+        return exit_of(order, verdict, self._code, now, talk, snapshot=snapshot, spent=spent)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ def lines(each: dict[str, Any]) -> Iterator[str]:
     match each["type"]:
         case "said":
             yield str(each.get("text", ""))
+        case "told":
+            yield f"» {each.get('by') or 'a person'}: {each.get('text', '')}"
         case "tool_started":
             yield f"→ {each.get('name', '')} {given_words(str(each.get('input', '')))}"[:INPUT_CHARS_MAX].rstrip()
         case "tool_ended":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.decisions.context import Answer
 
 _TURN = click.option("--turn", type=click.IntRange(min=1), required=True, metavar="N", help="Which turn.")
+_MESSAGE = click.option("--message", default="", metavar="TEXT", help="Tell its agent this, as `holdfast tell` does.")
 _LANDS = {TaskState.CLOSED, TaskState.DONE, TaskState.PENDING_APPROVAL}
 
 
@@ -36,14 +37,15 @@ def cancel(ctx: click.Context, tasks: tuple[str, ...], as_json: bool) -> None:
 @click.command(epilog="Example:  holdfast retry fix-login")
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_task)
 @click.option("--reason", default="", help="Why; the agent gets it as feedback.")
+@_MESSAGE
 @prints_json
-def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, as_json: bool) -> None:
+def retry(ctx: click.Context, tasks: tuple[str, ...], reason: str, message: str, as_json: bool) -> None:
     """Open a failed task again, or send back a result that has not landed.
 
     A result that is done and whose landing waits needs a --reason. Of several tasks all are opened or, if one cannot
     be, none.
     """
-    decide_and_tell(ctx, "retry", as_json, tasks=list(tasks), reason=reason)
+    decide_and_tell(ctx, "retry", as_json, tasks=list(tasks), reason=reason, message=message)
 
 
 @click.command(epilog="Example:  holdfast show fix-login   shows what is in doubt;  holdfast resolve fix-login --retry")
@@ -121,15 +123,18 @@ def reject(ctx: click.Context, task: str, reason: str, as_json: bool) -> None:
     decide_and_tell(ctx, "reject", as_json, task=task, reason=reason)
 
 
-@click.command(epilog="Example:  holdfast resume fix-login")
+@click.command(
+    epilog="Examples:  holdfast resume fix-login  ·  holdfast resume fix-login --message 'Try the other way.'"
+)
 @click.argument("task", shell_complete=complete_task)
+@_MESSAGE
 @prints_json
-def resume(ctx: click.Context, task: str, as_json: bool) -> None:
+def resume(ctx: click.Context, task: str, message: str, as_json: bool) -> None:
     """Continue the last attempt of a task that has failed or was stopped.
 
     Its worktree and conversation are kept, and it costs no attempt, where `holdfast retry` begins a new one.
     """
-    decide_and_tell(ctx, "resume", as_json, task=task)
+    decide_and_tell(ctx, "resume", as_json, task=task, message=message)
 
 
 @click.command(epilog="Example:  holdfast reassign fix-login --agent codex --reason 'It goes in circles.'")

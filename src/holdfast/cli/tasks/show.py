@@ -161,6 +161,11 @@ def _work(task: Task, facts: dict[str, Any]) -> Lines:
     if task.outcome.get("kind") == "answer":
         lines = str(task.outcome.get("answer") or "(it said nothing)").splitlines()
         yield from (("answer" if not number else "", line) for number, line in enumerate(lines))
+    for message in task.told:
+        yield (
+            "told",
+            f"{message.text.strip()} ({message.by or 'a person'}; its agent gets it at its next turn or start)",
+        )
     if claim.progress:
         yield "says", claim.progress
     if landing.commit:

@@ -15,6 +15,7 @@ from holdfast.backlog.yaml_blocks import without_blocks
 from holdfast.backlog.yaml_edit import edited
 from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
+from holdfast.decisions.conversations import MESSAGE_CHARS_MAX
 from holdfast.decisions.mailbox import DECISIONS, decide
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition, parse, problems_of
@@ -98,9 +99,22 @@ def _about_task(kind: str) -> Any:
 
 
 class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`reason`: the agent's feedback; a result that is done needs one to be sent back."""
+    """`reason`: the agent's feedback; a result that is done needs one. `message`: words for the agent."""
 
     reason: Annotated[str, Meta(max_length=100_000)] = ""
+    message: Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)] = ""
+
+
+class ToldWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`message`: a person's words to the task's agent."""
+
+    message: Annotated[str, Meta(min_length=1, max_length=MESSAGE_CHARS_MAX)]
+
+
+class ResumedWith(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`message`: words for the agent when it goes on."""
+
+    message: Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)] = ""
 
 
 class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -261,7 +275,8 @@ OPERATIONS = [
     _of_task("approve", "Let a result land that waits for a person, or a plan begin."),
     _of_task("reject", "Refuse a result that waits for a person, or a plan.", Rejected),
     _of_task("resolve", "Decide what is parked.", Resolved),
-    _of_task("resume", "Go on with the last attempt of a task that has failed or was stopped."),
+    _of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", ResumedWith),
+    _of_task("tell", "Tell a task's agent something, in the conversation that it has.", ToldWords),
     _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
     _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),

@@ -62,9 +62,18 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
+class WaitingMessage(msgspec.Struct, frozen=True):
+    """A person's message that no start of the task's agent is known to have seen."""
+
+    text: str
+    by: str
+    at: float
+
+
 class TaskView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task with its definition. `etag` is what `If-Match` takes. `gates`: how many judge what is made of it, by its
-    own `verify` and the settings; `unchecked`: none does, and it is to change something."""
+    own `verify` and the settings; `unchecked`: none does, and it is to change something. `told`: messages that wait for
+    its agent."""
 
     task: TaskRow
     definition: dict[str, Any]
@@ -81,6 +90,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subtasks: list[str] = []
     gates: int = 0
     unchecked: bool = False
+    told: list[WaitingMessage] = []
 
 
 class TaskPage(msgspec.Struct, frozen=True):
@@ -242,6 +252,7 @@ def view_of(api: Api, task: Task) -> TaskView:
         subtasks=subtasks,
         gates=gates,
         unchecked=made is not None and not gates and not made.may_change_nothing,
+        told=[WaitingMessage(each.text, each.by, each.at) for each in task.told],
     )
 
 

@@ -25,7 +25,7 @@ import msgspec
 
 from holdfast import identity
 from holdfast.clock import Deadline
-from holdfast.domain.attempt_records import Exit
+from holdfast.domain.attempt_records import Exit, InboxFile
 from holdfast.errors import AlreadyExists, DiskError
 from holdfast.layout import Attempt
 from holdfast.storage.files import disk, plain
@@ -157,6 +157,15 @@ def strangers(files: Attempt, start: int, intent: str) -> list[Path]:
 def last_exit(files: Attempt) -> Exit | None:
     """Reads how the newest ended start ended."""
     return _read(files.exit, Exit)
+
+
+def read_inbox(files: Attempt) -> InboxFile | None:
+    """Reads what a person has told the agent of a start."""
+    return _read(files.inbox, InboxFile)
+
+
+def write_inbox(files: Attempt, inbox: InboxFile) -> None:
+    disk.replace(files.inbox, msgspec.json.encode(inbox) + b"\n", PRIVATE)
 
 
 def sign(files: Attempt, start: int, lock: int) -> None:
