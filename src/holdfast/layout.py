@@ -57,6 +57,7 @@ class Attempt:
     spend = PathEntry("spend.jsonl", "durable")
     provenance = PathEntry("provenance.jsonl", "durable")
     events = PathEntry("events.jsonl", "durable")
+    questions = PathEntry("questions.jsonl", "durable")
     told = PathEntry("told.jsonl", "durable")
     inbox = PathEntry("inbox.json", "projection")
     verdict = PathEntry("verdict.json", "durable")
@@ -67,6 +68,8 @@ class Attempt:
     state = PathEntry("state.json", "projection")
     prompt = PathEntry("prompt.txt", "ephemeral")
     agent = PathEntry("agent/", "ephemeral", on_demand=True)
+    # One file for each answer that a living runner waits for.
+    answers = PathEntry("answers/", "ephemeral", on_demand=True)
     stop = PathEntry("stop", "ephemeral")
 
     def start(self, number: int) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.domain.agent_events import AgentEvent
+from holdfast.domain.agent_events import AgentEvent, PersonAsked
 from holdfast.domain.attempt_records import Can, Launch, Permission
 from holdfast.domain.claims import Claim
 from holdfast.domain.definition import Definition
@@ -19,6 +19,8 @@ from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.errors import IllegalTransition, MoveRefused
+from holdfast.questions.records import Verdict
+from holdfast.questions.rules import PermissionPolicy
 from holdfast.storage.journal.checkpoint import F
 from holdfast.storage.journal.entry import Entry, Record, Ref
 from holdfast.storage.journal.intents import OpenIntent, Pairing
@@ -199,20 +201,43 @@ class Stream(Protocol):
         """The events that follow from the end of the process; the exit code is as a shell counts it."""
 
 
-class HookedStream(Stream, Protocol):
-    """Of an agent that calls a hook after each tool."""
+class AskingStream(Stream, Protocol):
+    """Of an agent that asks before a call, by the event `PersonAsked`.
 
-    def hook(self, said: bytes) -> Sequence[AgentEvent]:
-        """The events of a hook call. The stream does not repeat them."""
+    The runner decides about each by the policy, by an answer that the journal has, or by asking a person, and then
+    calls `reply`, once for each event; where a person is asked for a call that is not deferred, that may take days.
+    """
+
+    def reply(self, asked: PersonAsked, verdict: Verdict) -> bytes:
+        """The reply for the agent, on the way by which it asked: its hook's output, or its standard input."""
+
+
+class HookedStream(AskingStream, Protocol):
+    """Of an agent that calls a hook before or after each tool."""
+
+    def hook(self, said: bytes) -> Sequence[AgentEvent] | None:
+        """The events of a hook call, which the stream does not repeat. None: not yet; the hook waits."""
 
     def answer(self, given: bytes, text: str) -> str:
         """The hook's output, by which a person's message reaches the agent."""
+
+
+class TalkingStream(AskingStream, Protocol):
+    """Of an agent that is spoken with on its standard input (`Launch.talks`)."""
+
+    def outgoing(self) -> bytes:
+        """What is to be written to it now, each part once. Asked after the start, and after all that was read.
+
+        After the event `Finished` its standard input is closed.
+        """
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work that an agent is asked to do.
 
     `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
+    `policy`: what it may do without asking; None: as the settings of its agent say.
+    `answers`: it is resumed because its last question was answered, and has nothing else to be told.
     """
 
     task: str
@@ -223,6 +248,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     turn: int = 0
     counted: tuple[int, int] = (0, 0)
+    policy: PermissionPolicy | None = None
+    answers: bool = False
 
 
 class Agent(Protocol):
@@ -234,7 +261,7 @@ class Agent(Protocol):
     def can(self) -> Can: ...
     @property
     def permission(self) -> Permission | None:
-        """The permissions that it has without asking; None where only the command itself decides."""
+        """What the settings' `agents` say that it may do; None where only the command itself decides."""
 
     @property
     def install(self) -> str: ...
@@ -253,7 +280,7 @@ class Agent(Protocol):
     def endpoint(self, model: str) -> str:
         """The endpoint of this model: a host, or a provider's name; empty where that is not known. Never a secret."""
 
-    def missing(self, definition: Definition) -> str:
+    def missing(self, definition: Definition, policy: PermissionPolicy | None = None) -> str:
         """A sentence that says why it cannot work on such a task here, with what to type; empty when it can."""
 
     def launch(self, work: Work) -> Launch: ...

@@ -81,7 +81,7 @@ def test_a_mode_that_a_cli_does_not_offer_is_reported_before_it_starts(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     known = agents(Config(agents=(DeclaredAgent("mini", permissions="edits"), DeclaredAgent("cluade"))))
     made = Definition("T", goal="do it")
-    assert "does not offer `permissions: edits`, only full;" in known["mini"].missing(made)
+    assert "does not offer `permissions: edits`, only skip;" in known["mini"].missing(made)
     assert "Holdfast knows no CLI of that name" in known["cluade"].missing(made)
     unset = agents(Config(agents=(DeclaredAgent("mini", env={"A": "${NOT_SET_HERE}"}),)))
     assert "the variable NOT_SET_HERE, which is not set" in unset["mini"].missing(made)

@@ -71,7 +71,7 @@ def test_states_are_told_in_words_and_given_to_programs_by_name(tmp_path: Path) 
     told = "".join(type_in(repo, *each).stdout for each in (["list"], ["status"], ["show", "asks"], ["show", "later"]))
     assert "pending approval" in told and "it waits for asks, which is pending approval" in told
     assert "PENDING" not in told and "OPEN" not in told
-    assert "holdfast diff asks, then holdfast approve asks | holdfast reject asks" in told
+    assert "holdfast review asks, then holdfast approve asks | holdfast reject asks" in told
     assert "its result waits for your approval" in told and "for you to approve its result" in told
     rows = json.loads(type_in(repo, "list", "--json", "--state", "pending approval,open").stdout)["tasks"]
     assert [row["state"] for row in rows] == ["PENDING_APPROVAL", "OPEN"]

@@ -208,7 +208,7 @@ SETTINGS_ERRORS = [
     ("max_agent: 3", errors.SettingUnknown, "max_agent", 1, "to 3, and there is no such .* Did you mean max_agents?"),
     ("\nusd_per_task: 3", errors.SettingUnknown, "usd_per_task", 2, "Did you mean budgets.usd_per_task?"),
     ("git:\n  author: me", errors.SettingUnknown, "git.author", 2, "Did you mean git.author_"),
-    ("zzzzzz: 1", errors.SettingUnknown, "zzzzzz", 1, "Known are agent, agent_env, agents, audit.key_path"),
+    ("zzzzzz: 1", errors.SettingUnknown, "zzzzzz", 1, "Known are agent, agent_env, agents, approve, audit.key_path"),
     ("5: 1", errors.SettingUnknown, "5", 1, "Known are"),
     ("on: 1", errors.SettingUnknown, "on", 1, "no such setting"),
     ("<<: {max_agents: 3}", errors.SettingUnknown, "<<", 1, "no such setting"),

@@ -139,7 +139,10 @@ def test_a_result_that_needs_approval_waits_verified_and_lands_without_another_v
     assert verify_and_land(run.context, task) is LandingResult.APPROVAL
     asked = ("task_approval_requested", "approval_requested", "approval_required")
     assert run.moved == [*VERIFIED, asked] and task.claim.agent == "scripted"
-    assert run.notes[-1] == "waits for `holdfast approve`" and git(run.repo, "rev-parse", "main") == run.base
+    assert (
+        "`holdfast approve`: the task says `approve: true`" in run.notes[-1]
+        and git(run.repo, "rev-parse", "main") == run.base
+    )
     append(run.ledger, *moves("t", S.PENDING_APPROVAL, TaskEvent.APPROVAL_GRANTED))
     run.mark()
     assert verify_and_land(run.context, task) is CLOSED

@@ -103,7 +103,7 @@ def test_a_lost_conversation_costs_no_attempt_and_its_history_is_in_the_prompt(r
     found = state(repo).tasks["t"]
     assert (found.state, found.attempts, found.start.number) == (TaskState.CLOSED, 2, 2)
     assert "You called edit with a.txt: wrong" in kept(repo, "told", 2)
-    assert "grep right a.txt" in kept(repo, "told", 2).partition("did not land")[2]
+    assert "grep right a.txt" in kept(repo, "told", 2).partition("said of your work")[2]
     sound(repo)
 
 
@@ -160,7 +160,7 @@ def test_a_gates_words_and_the_candidate_outlast_a_failed_attempt(repo: Path, tu
     holdfast(repo, "run")
     told, tree = kept(repo, "told", 2), kept(repo, "tree", 2).split()
     assert "helper0.py" in tree and ("helper1.py" in tree) == (turns != ": no turn")
-    assert "test -e right" in told.partition("## Why the last attempt did not land")[2]
+    assert "test -e right" in told.partition("## What was said of your work")[2]
     assert "- attempt 1: 1 turn, gate_failed: " in told and "- attempt 2: " in told.partition("attempt 1")[2]
     assert "The agent has finished" not in told
     found = state(repo).tasks["t"]
@@ -243,7 +243,7 @@ def test_prompt_shows_the_next_prompt_byte_for_byte(repo: Path) -> None:
     assert shown == told
     assert starts(repo) == ["", "--resume s-0", "--resume s-1", "--resume s-2"]
     assert "- test -e right -o -e 'a b'\n" in told[0]
-    assert "## Why the last attempt did not land" in told[1]
+    assert "## What was said of your work" in told[1]
     assert "put the worktree back to what turn 1 left" in told[2]
     assert "a.txt: 1-1" in told[2] and "1-2" not in told[2] and "1-3" not in told[2]
     assert "Make it right." in told[3] and "b.txt: two" in told[3]

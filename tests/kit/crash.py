@@ -46,6 +46,8 @@ NOT_OF_A_RUN = {
     "landing_promoted": "a command of a person",
     "landing_waits": "only where a person has changed the same file; nothing follows from it but that it is shown",
     "landing_settled": "only after a person has rewritten the history",
+    "review_drafted": "a person's review; test_reviews kills it at each of its entries",
+    "review_submitted": "a person's review; test_reviews kills it at each of its entries",
     "gate_warned": "only where a gate uses another checkout; nothing follows from it but that it is shown",
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",
@@ -76,7 +78,7 @@ def make_template(folder: Path) -> Path:
     (repo / "old.txt").write_text("old\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "something to remove")
-    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5)
+    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5, question_timeout_s=0.2)
     for name in ("gone", "changed", "never"):
         add(repo, name, "write never.txt x")
     # They go with `gone`, whose file is deleted.
@@ -100,11 +102,13 @@ def make_template(folder: Path) -> Path:
     add(repo, "whole", "write whole.txt x")
     add(repo, "part", "write part.txt x", parent="whole", depends_on=["first"])
     add(repo, "asks", "write asks.txt x", approve=True)
+    # Nobody answers, so each is denied when its time is over.
+    add(repo, "inquires", "ask-later run true\nask run true\nwrite inquires.txt x", permissions="ask")
     add(repo, "unrepeatable", "write unrepeatable.txt x", verify=[{"command": "true", "repeatable": False}])
     return repo
 
 
-LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "limited", "part", "unrepeatable")
+LANDING = ("again", "changed", "clash", "crashes", "fails", "first", "inquires", "limited", "part", "unrepeatable")
 FINAL = {
     **dict.fromkeys((*LANDING, "whole"), "CLOSED"),
     **dict.fromkeys(("gone", "gone-part", "gone-leaf", "never"), "CANCELLED"),

@@ -35,7 +35,7 @@ OUR_OPTIONS = [page for page in PAGES if page.name not in ("agents.md", "benchma
 # They only look, and end by themselves.
 LOOKS = {
     "list", "status", "show", "gates", "history", "turns", "diff", "check", "agents", "gc", "snapshots", "prompt",
-    "log", "doctor", "watch", "attach", "seal",
+    "log", "doctor", "watch", "attach", "seal", "questions",
 }  # fmt: skip
 # Commands whose examples are only parsed here, with the test that runs the command for what the example needs.
 RUN_ELSEWHERE = {
@@ -49,6 +49,7 @@ RUN_ELSEWHERE = {
     "promote": "tests/decisions/test_decisions.py",
     "tell": "tests/decisions/test_conversations.py",
     "resolve": "tests/decisions/test_resolve.py",
+    "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
 }
@@ -132,7 +133,7 @@ EVERY_OPTION = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the files are that examples name."""
-    for name in ("proof.json", "new.yaml"):
+    for name in ("proof.json", "new.yaml", "comments.json"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
     return tmp_path

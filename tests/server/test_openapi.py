@@ -36,7 +36,7 @@ def references(value: Any) -> Iterator[str]:
 
 def test_every_module_of_routes_is_in_the_list() -> None:
     listed = re.findall(r"\*(\w+)\.OPERATIONS", inspect.getsource(routes.all_operations))
-    assert sorted(listed) == sorted(each.stem for each in Path(routes.__path__[0]).glob("[!_]*.py"))
+    assert sorted(listed) == sorted(each.stem for each in Path(routes.__path__[0]).rglob("[!_]*.py"))
 
 
 # Decisions that a command of another name makes.

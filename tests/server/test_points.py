@@ -46,6 +46,7 @@ NOT_ASKED = {
     ),
     **dict.fromkeys(DECISIONS, "decided as a command decides: tests/decisions/test_mailbox.py kills the run there"),
     "block_task": "appends as splitting does",
+    "draft_review": "decided as a review is: tests/decisions/test_reviews.py kills it there",
     "revoke_tokens": "writes a key, and no entry of a task",
 }
 

@@ -20,7 +20,7 @@ def stream_of(order: Order) -> Stream:
     if order.agent == "scripted":
         from holdfast.agents.adapters.simple_streams import OwnEvents
 
-        return OwnEvents()
+        return OwnEvents(launch.stdin)
     if launch.stream:
         # The module of a CLI in `registry.CLIS` bears its name.
         found: Stream = importlib.import_module(f"holdfast.agents.adapters.{launch.stream}").stream(launch)

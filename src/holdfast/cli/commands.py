@@ -42,7 +42,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("holdfast.cli.tasks.decisions:cancel", "Cancel a task; its agent is ended."),
     "retry": ("holdfast.cli.tasks.decisions:retry", "Open a failed task again."),
     "approve": ("holdfast.cli.tasks.decisions:approve", "Let a result land that waits for you."),
+    "review": (
+        "holdfast.cli.tasks.review:review",
+        "Look at a result that waits for you, comment on it, approve it or send it back.",
+    ),
     "reject": ("holdfast.cli.tasks.decisions:reject", "Refuse a result that waits for you."),
+    "questions": ("holdfast.cli.tasks.questions:questions", "List what agents ask you, and wait for."),
+    "answer": ("holdfast.cli.tasks.questions:answer", "Answer what an agent asks: allow, deny, or words."),
     "resume": (
         "holdfast.cli.tasks.decisions:resume",
         "Continue the last attempt of a task that has failed or was stopped.",

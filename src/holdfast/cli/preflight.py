@@ -26,8 +26,9 @@ CHANGED_TOLD_MAX = 3
 # What a run goes on with, whatever agents are there.
 _UNDER_WAY = AT_WORK | {TaskState.ORPHANED, TaskState.DONE}
 _DOES = {
-    "full": "works without asking you ({flags})",
+    "skip": "works without asking you ({flags})",
     "edits": "changes files without asking you ({flags}), and runs commands only as its own settings allow",
+    "ask": "asks you before it does anything that no rule allows",
     "own": "does what its own settings allow, and is refused what it would have to ask you for",
 }
 

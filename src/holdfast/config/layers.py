@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT
 
-from holdfast.config.sections import ENV_NAME, FOLDERS, DeclaredAgent, GateSettings, ModelPrice
+from holdfast.config.sections import ENV_NAME, FOLDERS, DeclaredAgent, GateSettings, ModelPrice, PermissionSettings
 from holdfast.config.settings import ENTRY_KEYS, KEYS, PREFIX, SECTIONS, Config
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
 from holdfast.domain.agent_events import mapping_problem
@@ -69,6 +69,8 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
                 _expect_unique(key, values[key], layer)
             if key == "agents":
                 _expect_usable(values[key], layer)
+            if key == "permissions":
+                _expect_sensible(values[key], layer)
             origins[key] = layer.place(key)
     tree: dict[str, Any] = {name: {} for name in SECTIONS}
     for key, value in values.items():
@@ -168,10 +170,20 @@ def _expect_usable(agents: Sequence[DeclaredAgent], layer: Layer) -> None:
         _expect_fitting(each, f"agents[{at}]", layer)
 
 
+def _expect_sensible(permissions: Sequence[PermissionSettings], layer: Layer) -> None:
+    for at, each in enumerate(permissions):
+        allowed = ("allow", "deny", "ask") if each.tool else ("skip", "edits", "own", "ask")
+        if each.do not in allowed:
+            told = f"one of {', '.join(allowed)} {'with' if each.tool else 'without'} a tool"
+            raise _refused(f"permissions[{at}].do", each.do, told, layer)
+        if each.input != "*" and not each.tool:
+            raise _refused(f"permissions[{at}].input", each.input, "left out where there is no tool", layer)
+
+
 def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
     """Refuses settings for a known CLI with a command of one's own, and the other way round."""
     if agent.command:
-        for key, default in (("permissions", "full"), ("args", ())):
+        for key, default in (("permissions", "skip"), ("args", ())):
             if (value := getattr(agent, key)) != default:
                 raise _refused(f"{name}.{key}", value, "left out where there is a `command`: write it there", layer)
     for key in () if agent.command else ("events", "resume"):

@@ -33,7 +33,8 @@ Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 
 
 OnOutage = Literal["wait", "next"]
-Permissions = Literal["full", "edits", "own"]
+# `full` is what `skip` was called before.
+Permissions = Literal["skip", "edits", "own", "ask", "full"]
 CommitMessage = Literal["agent", "goal", "template"]
 
 
@@ -71,13 +72,27 @@ class DeclaredAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         OnOutage | None, Meta(description="as the setting of this name, for this agent; null: as that one says")
     ] = None
     permissions: Annotated[
-        Permissions, Meta(description="of a known CLI: what it does unasked; own: what its own settings allow")
-    ] = "full"
+        Permissions,
+        Meta(description="of a known CLI: what it does unasked; skip: everything; own: what its own settings allow"),
+    ] = "skip"
     args: Annotated[tuple[Text, ...], Meta(max_length=100, description="more arguments for a known CLI")] = ()
     env: Annotated[
         dict[str, str],
         Meta(max_length=100, description="variables for it; ${NAME} is one of who runs Holdfast"),
     ] = {}
+
+
+class PermissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    do: Annotated[
+        Literal["allow", "deny", "ask", "skip", "edits", "own"],
+        Meta(description="with a tool: what becomes of such a call; without: what its agent does unasked"),
+    ]
+    tool: Annotated[
+        Text | None, Meta(description="the tool's name, as its agent calls it; * is any text; null: no rule, a mode")
+    ] = None
+    input: Annotated[Text, Meta(description="its command, path or address; * is any text; needs a tool")] = "*"
+    role: Annotated[Text | None, Meta(description="for tasks of this role; null: any")] = None
+    agent: Annotated[Name | None, Meta(description="for this agent; null: any")] = None
 
 
 class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,6 +106,19 @@ class RouteSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     on_outage: Annotated[
         OnOutage | None, Meta(description="as the setting of this name, for this route; null: as that one says")
+    ] = None
+
+
+class ApprovalRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: Annotated[Text | None, Meta(description="fits a task of this role; null: any")] = None
+    path: Annotated[Text | None, Meta(description="fits a change of a file that this glob matches; null: any")] = None
+    files: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        Meta(description="fits a change of so many files or more; null: any"),
+    ] = None
+    lines: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000)] | None,
+        Meta(description="fits a change of so many lines or more, added and removed; null: any"),
     ] = None
 
 

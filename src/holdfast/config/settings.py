@@ -18,6 +18,7 @@ from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
     PRIORITY_RULE,
+    ApprovalRule,
     Audit,
     Budgets,
     Bytes,
@@ -29,6 +30,7 @@ from holdfast.config.sections import (
     ModelPrice,
     Name,
     OnOutage,
+    PermissionSettings,
     RouteSettings,
     Seconds,
     Server,
@@ -133,10 +135,21 @@ class Config(msgspec.Struct, frozen=True):
         tuple[GateSettings, ...],
         Meta(max_length=ENTRIES_MAX, description="what every candidate must pass before it lands"),
     ] = ()
+    approve: Annotated[
+        tuple[ApprovalRule, ...],
+        Meta(max_length=ENTRIES_MAX, description="results that wait for a person, beside tasks with `approve: true`"),
+    ] = ()
     agents: Annotated[
         tuple[DeclaredAgent, ...],
         Meta(max_length=ENTRIES_MAX, description="agents beside those known by name, and how those are called"),
     ] = ()
+    permissions: Annotated[
+        tuple[PermissionSettings, ...],
+        Meta(max_length=1000, description="what agents may do unasked: rules for calls of tools, and modes by role"),
+    ] = ()
+    question_timeout_s: Annotated[
+        Seconds | None, Meta(description="a question nobody answers for so long is denied; null: it waits for ever")
+    ] = None
     routes: Annotated[
         tuple[RouteSettings, ...],
         Meta(max_length=ENTRIES_MAX, description="the agent of a task that names none: the first route that fits"),
@@ -238,8 +251,8 @@ def _elements(kind: Any) -> str:
 
 
 LISTS: dict[Any, str] = {
-    GateSettings: "gates", DeclaredAgent: "agents", RouteSettings: "routes", StepSettings: "steps",
-    ModelPrice: "models",
+    GateSettings: "gates", DeclaredAgent: "agents", PermissionSettings: "rules", RouteSettings: "routes",
+    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules",
 }  # fmt: skip
 
 
@@ -247,7 +260,9 @@ KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
 # Of the settings that are lists or mappings of entries: the keys of one entry.
 ENTRY_KEYS: dict[str, dict[str, SettingKey]] = {
     name: {key.name: key for key in _keys(kind)}
-    for name, kind in zip(("gates", "agents", "routes", "cascade", "prices"), LISTS, strict=True)
+    for name, kind in zip(
+        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve"), LISTS, strict=True
+    )
 }
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}
 VARIABLES: dict[str, str] = {key.variable: key.name for key in KEYS.values()}

@@ -30,7 +30,9 @@ from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
 from holdfast.decisions.promotion import Promotion, promote
+from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
+from holdfast.decisions.reviews import Review, review
 from holdfast.decisions.stops import stop
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve
 from holdfast.decisions.turns import Fork, Turn, fork, undo
@@ -68,6 +70,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "resolve": (Resolution, resolve),
     "approve": (One, approve),
     "reject": (Rejection, reject),
+    "review": (Review, review),
     "resume": (Resumption, resume_told),
     "promote": (Promotion, promote),
     "settle": (Settlement, settle),
@@ -75,6 +78,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "undo": (Turn, undo),
     "fork": (Fork, fork),
     "stop": (Several, stop),
+    "answer": (QuestionReply, answer),
     "tell": (Telling, tell),
 }
 # Those that may have work to do: a short run makes itself ready for it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 
@@ -82,6 +82,23 @@ class Finished(msgspec.Struct, frozen=True, tag="finished"):
     kind: str = ""
 
 
+class PersonAsked(msgspec.Struct, frozen=True, tag="asked"):
+    """The agent wants to make this call, and does nothing about it until it is answered (`ports.py:AskingStream`).
+
+    `input` is the whole input, as text. `kind`: see `questions/records.py`. `defers`: it can end now, and be resumed
+    with the answer; otherwise its runner holds the request open. `preview`: what it would do, where the agent says
+    that itself. `cannot`: why no person can be asked for this call; it is denied with these words where one must be.
+    """
+
+    call: str
+    name: str
+    input: str = ""
+    kind: Literal["permission", "words"] = "permission"
+    defers: bool = False
+    preview: str = ""
+    cannot: str = ""
+
+
 class Unfit(msgspec.Struct, frozen=True, tag="refused"):
     """An output of the agent that could not be used as an event. For observers."""
 
@@ -92,12 +109,22 @@ REFUSED, AUTH, QUOTA, UNREACHABLE = "refused", "auth", "quota", "unreachable"
 
 
 AgentEvent = (
-    Said | SessionBegan | ToolStarted | ToolEnded | Spent | Compacted | RateLimited | Retrying | Finished | Unfit
+    Said
+    | SessionBegan
+    | ToolStarted
+    | ToolEnded
+    | Spent
+    | Compacted
+    | RateLimited
+    | Retrying
+    | Finished
+    | PersonAsked
+    | Unfit
 )
 
-# Those that an agent's lines can be: whether they are fit is for us to say.
+# Those that the lines of a declared agent can be. It cannot be answered, so it cannot ask.
 KINDS: dict[str, type[msgspec.Struct]] = {
-    str(kind.__struct_config__.tag): kind for kind in get_args(AgentEvent) if kind is not Unfit
+    str(kind.__struct_config__.tag): kind for kind in get_args(AgentEvent) if kind not in (PersonAsked, Unfit)
 }
 
 

@@ -9,6 +9,8 @@ import msgspec
 from holdfast.domain.fsm import Machine, Transition
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task_record import Message
+from holdfast.questions.records import Question
+from holdfast.questions.rules import PermissionPolicy
 
 _NAME_CHARS_MAX = 200
 
@@ -18,19 +20,23 @@ class Can(msgspec.Struct, frozen=True):
 
     `resume`: a conversation can be resumed by its id; otherwise the prompt has its history.
     `cost`: "reported" by the agent, "estimated" from its tokens, or empty where it tells neither.
+    `asks`: how it waits for a person's answer: "deferred", it ends and is resumed; "held", its process waits; or empty
+    where it cannot be made to ask.
     """
 
     resume: bool = False
     cost: str = ""
     mcp: bool = False
+    asks: str = ""
 
 
 class Modes(msgspec.Struct, frozen=True):
     """By each mode of the setting `permissions`, the arguments that make a CLI work so; None: it does not offer it."""
 
-    full: tuple[str, ...]
+    skip: tuple[str, ...]
     edits: tuple[str, ...] | None = None
     own: tuple[str, ...] | None = None
+    ask: tuple[str, ...] | None = None
 
     @property
     def offered(self) -> dict[str, tuple[str, ...]]:
@@ -94,6 +100,9 @@ class Launch(msgspec.Struct, frozen=True):
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
+    `policy`: what it may do unasked; the runner decides by it about each `Asked` event.
+    `talks`: it is spoken with: its standard input stays open, and the stream says what is written there
+    (`ports.py:TalkingStream`). `stdin` is then the stream's to send.
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
     """
@@ -113,6 +122,8 @@ class Launch(msgspec.Struct, frozen=True):
     model: str = ""
     uses_model: bool = True
     homes: tuple[Home, ...] = ()
+    policy: PermissionPolicy = PermissionPolicy()
+    talks: bool = False
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -175,6 +186,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
     `idle_turns`: the turns that changed no file at the end of the conversation that this one replaces.
     `told`: messages of a person that the prompt has.
+    `answered`: questions of the attempt that have their answers: the agent may ask them again.
     """
 
     task: str
@@ -199,6 +211,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     idle_turns: int = 0
     told: tuple[Message, ...] = ()
     variables: dict[str, str] = {}
+    answered: tuple[Question, ...] = ()
 
 
 class Ending(StrEnum):
@@ -224,6 +237,7 @@ class Ending(StrEnum):
     ENVIRONMENT = "environment"
     OVER_LIMIT = "over_limit"
     SESSION_FULL = "session_full"
+    ASKING = "asking"
 
 
 class Exit(msgspec.Struct, frozen=True):

@@ -15,7 +15,16 @@ import msgspec
 from holdfast.domain.entries import TaskMoved
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent, TaskState
-from holdfast.domain.task_record import LastAttempt, LastClaim, LastStart, Past, PreviousAttempt, Task, end_attempt
+from holdfast.domain.task_record import (
+    LastAttempt,
+    LastClaim,
+    LastStart,
+    Past,
+    PreviousAttempt,
+    Task,
+    end_attempt,
+    open_questions,
+)
 from holdfast.domain.wording import moment
 
 
@@ -35,6 +44,8 @@ def refusal(task: Task, now: float) -> str:
         return f"it is {task.state}"
     if task.parked:
         return f"a person must decide first ({task.parked})"
+    if waiting := open_questions(task):
+        return f"its agent asks a person ({waiting[0].id})"
     return f"not before {moment(task.not_before)}" if task.not_before > now else ""
 
 
@@ -70,6 +81,7 @@ def fold_claim(task: Task, moved: TaskMoved) -> None:
         # Until its first start, the base and the cost of the last start are those of the attempt before.
         task.attempt = LastAttempt(moved.attempt, worked_on=task.definition, base=before.base)
         task.start = LastStart(used=task.start.used)
+        task.questions = ()
         task.attempts, task.assigned = task.attempts + 1, ("", "")
     # A worker from elsewhere is none of our agents: what it gives back is anybody's.
     worked_by = "" if moved.remote else moved.agent

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.domain.file_problem import FileProblem, Unreadable
+from holdfast.questions.rules import Mode, PermissionRule
 
 ID_RULE = (
     "1 to 128 letters, digits, dots, dashes and underscores, a letter or digit first, "
@@ -62,6 +63,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     command: Command | None = None
     script: Text | None = None
     sandbox: Text | None = None
+    # What its agent may do unasked: a mode, or rules; with rules everything else is asked about.
+    permissions: Mode | tuple[PermissionRule, ...] | None = None
     budget_usd: Annotated[float, msgspec.Meta(ge=0)] | None = None
     budget_tokens: Count | None = None
     budget_turns: Count | None = None

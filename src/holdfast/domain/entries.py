@@ -13,9 +13,11 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
+from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
+from holdfast.questions.records import Kind
 
 
 class EntryLike(Protocol):
@@ -220,6 +222,34 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     told: list[str] = []
 
 
+class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent needs a person: for leave to make a call, or for words. The fields are those of a `Question`."""
+
+    id: str
+    task: str
+    attempt: str
+    start: int
+    turn: int
+    tool: str
+    input: str
+    digest: str
+    argument: str = ""
+    preview: str = ""
+    kind: Kind = "permission"
+    held: bool = False
+
+
+class QuestionAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """The first answer to a question, and the only one. `rule`: what the settings allow from now on because of it."""
+
+    id: str
+    task: str
+    by: str
+    answer: Literal["allow", "deny", "say"]
+    words: str = ""
+    rule: str = ""
+
+
 class AttemptForked(msgspec.Struct, frozen=True):
     """The open task's next attempt begins with `candidate`, which holds the tree of that turn of that attempt."""
 
@@ -319,10 +349,14 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "turn_undone": TurnUndone,
     "attempt_forked": AttemptForked,
     "attempt_resumed": AttemptResumed,
+    "question_asked": QuestionAsked,
+    "question_answered": QuestionAnswered,
     "landing_promoted": LandingPromoted,
     "landing_waits": LandingWaiting,
     "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
+    "review_drafted": ReviewDrafted,
+    "review_submitted": ReviewSubmitted,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

@@ -117,6 +117,7 @@ class Reason(StrEnum):
     ENVIRONMENT = "environment"
     SETUP_FAILED = "setup_failed"
     SHUTDOWN = "shutdown"
+    ASKED = "asked"
     # What becomes of the work.
     AGENT_FAILED = "agent_failed"
     AGENT_REFUSED = "agent_refused"

@@ -42,6 +42,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     state: TaskState = TaskState.OPEN
     parked: str = ""
     not_before: float = 0.0
+    # Its agent asked a person something, and waits for the answer.
+    asking: bool = False
     # How long its subtasks may take, where it waits for them; 0 without a limit.
     subtask_timeout_s: float = 0.0
     role: str = ""
@@ -172,6 +174,8 @@ class Graph:
         reasons += subtasks if node.state is TaskState.BLOCKED else []
         if node.parked:
             reasons.append(f"a person must decide: {node.parked}")
+        if node.asking:
+            reasons.append("its agent asks a person: `holdfast questions` shows what")
         if node.not_before > now:
             reasons.append(f"not before {moment(node.not_before)}")
         return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]
@@ -307,11 +311,17 @@ class Graph:
         return node is not None and node.state is TaskState.CANCELLED
 
     def _is_ready(self, node: Node, now: float) -> bool:
-        waits = node.parked or node.not_before > now or self._unmet[node.id] or self._is_cancelled(node.parent)
+        waits = (
+            node.parked
+            or node.asking
+            or node.not_before > now
+            or self._unmet[node.id]
+            or self._is_cancelled(node.parent)
+        )
         return node.state is TaskState.OPEN and not waits
 
     def _offer(self, node: Node) -> None:
-        if node.state is not TaskState.OPEN or node.parked or self._unmet[node.id]:
+        if node.state is not TaskState.OPEN or node.parked or node.asking or self._unmet[node.id]:
             return
         if node.not_before:
             heapq.heappush(self._timed, (node.not_before, node.id))

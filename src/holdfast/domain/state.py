@@ -18,6 +18,7 @@ from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage
+from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Message, Task
@@ -43,6 +44,8 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 _NOTHING = Spend()
 # Events after which the next claim goes on with the same attempt.
 _GIVES_BACK = {TaskEvent.UNCLAIM, TaskEvent.REQUEUE, TaskEvent.FORCE_REASSIGN, TaskEvent.CHANGES_REQUESTED}
+# In these nobody waits for an answer any more: an open question is closed.
+_NO_QUESTIONS = OVER | {TaskState.DONE, TaskState.FAILED}
 _HELD = AT_WORK | {TaskState.DONE, TaskState.PENDING_APPROVAL, TaskState.ORPHANED}
 
 
@@ -79,6 +82,8 @@ class State:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
         self.outages: outage.Outages = {}
+        # The tasks with an open question.
+        self.asking: set[str] = set()
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
         self._run = nothing()
@@ -111,6 +116,7 @@ class State:
         trial = State()
         # What was spent allows or forbids no entry.
         trial.tasks, trial.epoch, trial.outages = Overlay(self.tasks), self.epoch, self.outages.copy()
+        trial.asking = self.asking.copy()
         return trial
 
     def dump(self) -> Iterable[bytes]:
@@ -124,6 +130,7 @@ class State:
         self._days = {day: tally(spent) for day, spent in head.days.items()}
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
+        self.asking = {task.id for task in self.tasks.values() if task_record.open_questions(task)}
 
     def known(self, name: str) -> Task:
         if (found := self.tasks.get(name)) is None:
@@ -180,7 +187,7 @@ class State:
         if target not in AT_WORK:
             outage.fold_move(self.outages, task, moved, entry.timestamp)
             task.start = replace(task.start, began=0.0, reserved=Caps())
-        task.approved = moved.event is TaskEvent.APPROVAL_GRANTED or (task.approved and target in _HELD)
+        self._approve(task, moved.event, target)
         is_continued = task.state is TaskState.ORPHANED or moved.event in _GIVES_BACK
         task.continues = is_continued and bool(task.attempt.id)
         task.assigned = (moved.agent, moved.model) if moved.event is TaskEvent.FORCE_REASSIGN else task.assigned
@@ -204,12 +211,37 @@ class State:
             task.left, task.made, task.happened = None, task.attempt.at, ()
         elif target is TaskState.FAILED:
             task_record.fail(task, moved)
+        if target in _NO_QUESTIONS:
+            task.questions = ()
+        self._note_asking(task)
+
+    def _note_asking(self, task: Task) -> None:
+        (self.asking.add if task_record.open_questions(task) else self.asking.discard)(task.id)
+
+    def _approve(self, task: Task, event: TaskEvent, target: TaskState) -> None:
+        """An approval is of the commit that was verified then, and ends where it is asked for again."""
+        is_kept = task.approved and target in _HELD and event is not TaskEvent.APPROVAL_REQUESTED
+        task.approved = event is TaskEvent.APPROVAL_GRANTED or is_kept
+        if event is TaskEvent.APPROVAL_GRANTED:
+            landing = task.landing
+            task.landing = replace(landing, approved=landing.verified, approved_on=landing.verified_on)
+        if target in OVER:
+            task.reviews = TaskReviews()
+
+    def _draft_review(self, entry: EntryLike, drafted: ReviewDrafted) -> None:
+        task = self.known(drafted.task)
+        task.reviews = task.reviews.drafted(drafted, entry.timestamp)
+
+    def _submit_review(self, entry: EntryLike, submitted: ReviewSubmitted) -> None:
+        task = self.known(submitted.task)
+        task.reviews = task.reviews.reviewed(submitted, entry.timestamp)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self.known(flagged.task)
         if task.cause and task.not_before and not flagged.not_before:
             outage.fold_release(self.outages, task)
         task_record.flag(task, flagged)
+        self._note_asking(task)
 
     def _count_turn(self, entry: EntryLike) -> bool:
         """By far the most frequent entry, so it is read as it stands; False where it is not what it should be."""
@@ -228,6 +260,9 @@ class State:
                 tree = turn.get("snapshot") or attempt.tree
                 task.attempt = replace(attempt, turn=turn["turn"], offset=turn["end_offset"], tree=tree)
                 task.start = replace(start, used=now_used)
+                if task.questions:
+                    # Its agent has used the answers before this turn.
+                    task.questions = tuple(each for each in task.questions if each.is_open or each.turn >= turn["turn"])
             task_record.hear(task, turn.get("told", []))
         except (KeyError, TypeError):
             return False
@@ -263,11 +298,26 @@ class State:
     def _fork(self, entry: EntryLike, forked: entries.AttemptForked) -> None:
         task = self._open_task(forked.task)
         task.candidate, task.feedback = forked.candidate, forked.feedback
-        task.continues, task.session = False, ""
+        task.continues, task.session, task.questions = False, "", ()
+        self._note_asking(task)
         task.left, task.made = None, task.attempt.at
 
     def _undo(self, entry: EntryLike, undone: entries.TurnUndone) -> None:
-        task_record.undo(self.known(undone.task), undone)
+        task = self.known(undone.task)
+        task_record.undo(task, undone)
+        self._note_asking(task)
+
+    def _ask(self, entry: EntryLike, asked: entries.QuestionAsked) -> None:
+        task = self.known(asked.task)
+        if wrong := task_record.ask(task, asked, entry.timestamp):
+            raise _Contradiction(wrong)
+        self._note_asking(task)
+
+    def _answer(self, entry: EntryLike, answered: entries.QuestionAnswered) -> None:
+        task = self.known(answered.task)
+        if wrong := task_record.answer(task, answered, entry.timestamp):
+            raise _Contradiction(wrong)
+        self._note_asking(task)
 
     def _resume(self, entry: EntryLike, resumed: entries.AttemptResumed) -> None:
         task = self._open_task(resumed.task)
@@ -334,6 +384,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskFlagged: State._flag,
     entries.TurnCompleted: State._expect_turn,
     entries.AttemptForked: State._fork,
+    entries.QuestionAsked: State._ask,
+    entries.QuestionAnswered: State._answer,
     entries.TurnUndone: State._undo,
     entries.AttemptResumed: State._resume,
     effect_entries.SpawnIntended: State._intend_start,
@@ -341,4 +393,6 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.LandingWaiting: State._wait_to_land,
     effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
+    ReviewDrafted: State._draft_review,
+    ReviewSubmitted: State._submit_review,
 }

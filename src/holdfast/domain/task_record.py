@@ -13,9 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain.effect_entries import SpawnIntended
-from holdfast.domain.entries import TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.entries import QuestionAnswered, QuestionAsked, TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
+from holdfast.questions.records import QUESTIONS_MAX, Question
 
 # Of each time that a worktree was put back: after which turn, and to which.
 Undos = tuple[tuple[int, int], ...]
@@ -101,6 +103,8 @@ class LastAttempt(msgspec.Struct, frozen=True, gc=False):
     undone: int = 0
     # The kind of its failure.
     failed: str = ""
+    # How many questions its agents have asked.
+    asked: int = 0
 
     @property
     def stands(self) -> int:
@@ -147,6 +151,9 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     branch: str = ""
     # Paths that a person changed in a checkout, and that it waits for.
     waits: tuple[str, ...] = ()
+    # The merged commit that a person approved, and its target.
+    approved: str = ""
+    approved_on: str = ""
 
 
 class Task(msgspec.Struct):
@@ -176,6 +183,8 @@ class Task(msgspec.Struct):
     cause: str = ""
     # A person has granted what this attempt made.
     approved: bool = False
+    # What its agent asked a person in this attempt: open ones, and answers that it may still need.
+    questions: tuple[Question, ...] = ()
     # What a person said has happened and must not be repeated: gates, as `gate:<name>`.
     happened: tuple[str, ...] = ()
 
@@ -206,6 +215,8 @@ class Task(msgspec.Struct):
     # The blob with what a gate or a person said of the candidate, for the next attempt.
     feedback: str = ""
     landing: Landing = Landing()
+    # What people said of the candidates, while the task is not over.
+    reviews: TaskReviews = TaskReviews()
 
     # -- how attempts ended, and what all of them cost --------------------------------------------------------------
     # What the last move said of its end, for people: `kind`, `detail` and the like.
@@ -215,6 +226,16 @@ class Task(msgspec.Struct):
     # Attempts that are over, the oldest first.
     past: tuple[Past, ...] = ()
     spent: Spend = Spend()
+
+
+def open_questions(task: Task) -> list[Question]:
+    """What its agent waits for: while there is any, the task is asking, and not ready."""
+    return [each for each in task.questions if each.is_open]
+
+
+def is_answered_start(task: Task) -> bool:
+    """Whether the next start only brings the answer for which the last one ended."""
+    return any(not each.held and each.start == task.start.number and not each.is_open for each in task.questions)
 
 
 def standing(turn: int, undos: Undos) -> list[int]:
@@ -245,6 +266,7 @@ def flag(task: Task, flagged: TaskFlagged) -> None:
     task.restored = task.restored and bool(flagged.parked or flagged.happened)
     if flagged.anew:
         task.continues, task.session, task.left, task.made = False, "", None, task.attempt.at
+        task.questions = ()
 
 
 def hear(task: Task, ids: list[str]) -> None:
@@ -274,6 +296,7 @@ def undo(task: Task, undone: TurnUndone) -> None:
     undos = (*kept, (before.turn, min(undone.turn, before.turn)))
     gone = before.turn - len(standing(before.turn, undos))
     task.attempt = replace(before, tree=undone.tree, undos=undos, undone=gone)
+    task.questions = ()
     if task.past and task.past[-1].attempt == before.id:
         end_attempt(task, replace(task.past[-1], undos=undos))
 
@@ -283,6 +306,30 @@ def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None
     task.attempt = replace(attempt, base=spawn.base or attempt.base, begun=attempt.begun or spawn.tree)
     task.start = LastStart(number, intent, moment, spawn.reserved)
     task.restored = False
+
+
+def ask(task: Task, asked: QuestionAsked, moment: float) -> str:
+    """Adds an open question; returns why it cannot be one, or nothing."""
+    question = Question(**msgspec.structs.asdict(asked), asked_at=moment)
+    if asked.attempt != task.attempt.id:
+        return f"the last attempt is {task.attempt.id}, not {asked.attempt}"
+    if question.number <= task.attempt.asked:
+        return f"the question {asked.id} was asked before"
+    if len(open_questions(task)) >= QUESTIONS_MAX:
+        return f"{task.id} has {QUESTIONS_MAX} open questions"
+    task.attempt = replace(task.attempt, asked=question.number)
+    task.questions = (*task.questions, question)
+    return ""
+
+
+def answer(task: Task, given: QuestionAnswered, moment: float) -> str:
+    """Answers an open question; returns why it cannot be answered, or nothing."""
+    found = next((each for each in task.questions if each.id == given.id), None)
+    if found is None or not found.is_open:
+        return f"the question {given.id} is {'not open' if found is None else 'answered'}"
+    done = replace(found, answer=given.answer, words=given.words, by=given.by, rule=given.rule, answered_at=moment)
+    task.questions = tuple(done if each is found else each for each in task.questions)
+    return ""
 
 
 def end_attempt(task: Task, one: Past) -> None:

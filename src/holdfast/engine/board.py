@@ -17,7 +17,7 @@ from holdfast.domain.definition import Definition, parse
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.task import AT_WORK, FOLDER_OF, TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
 from holdfast.errors import (
     BacklogFolderMissing,
     BlobCorrupt,
@@ -204,6 +204,9 @@ class Board:
             return
         (self.active.add if task.state in _ACTIVE or task.again else self.active.discard)(name)
         made = self.files[name].definition if name in self.files else self.unfiled(task)
+        asked, timeout_s = open_questions(task), self.config.question_timeout_s
+        # When its question is denied, if nobody answers.
+        due = [min(each.asked_at for each in asked) + timeout_s] if asked and timeout_s is not None else []
         self.graph.put(
             Node(
                 id=name,
@@ -213,7 +216,8 @@ class Board:
                 number=task.number,
                 state=task.state,
                 parked=task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
-                not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0),
+                asking=bool(asked) and not due,
+                not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0, *due),
                 subtask_timeout_s=(made.subtask_timeout_s or 0.0) if made else 0.0,
                 role=(made.role or "") if made else "",
                 again=task.again,

@@ -22,7 +22,7 @@ from holdfast.engine import recovery
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
-from holdfast.landing import foreign_code, gate_results, refresh, verify
+from holdfast.landing import approval, foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.landing.gates import Gate
 from holdfast.landing.lost_landings import settle_rewritten, undone
@@ -67,9 +67,12 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
             return verdict
         if _has_landed(task):
             break
-        if context.board.worked_on(task).approve and not task.approved:
-            context.move(task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED, agent=task.claim.agent)
-            context.note(task.id, "waits for `holdfast approve`")
+        made, rules = context.board.worked_on(task), context.config.approve
+        if why := approval.reason_to_ask(context.worktrees.store, task, made, rules):
+            told = {"kind": "approval", "detail": why, "attempt": task.attempt.id}
+            asked = (task, TaskEvent.APPROVAL_REQUESTED, Reason.APPROVAL_REQUIRED)
+            context.move(*asked, agent=task.claim.agent, outcome=told)
+            context.note(task.id, f"waits for `holdfast review` or `holdfast approve`: {why}")
             return LandingResult.APPROVAL
         branch = context.branch
         try:

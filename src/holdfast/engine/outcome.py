@@ -73,6 +73,8 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             context.append(back, context.held_up(task, ended.detail))
         case Ending.AUTH_MISSING:
             _fail_for_good(context, task, Reason.AUTH_MISSING, "auth_missing", ended)
+        case Ending.ASKING:
+            _give_back(context, task, Reason.ASKED, ended)
         case Ending.STOPPED:
             _give_back(context, task, Reason.SHUTDOWN, ended)
         case Ending.SESSION_FULL:

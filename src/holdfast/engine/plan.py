@@ -6,7 +6,7 @@ remembered: after a crash the next one is made from the same facts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -17,7 +17,8 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.graph import Graph
 from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
+from holdfast.questions.records import Question
 from holdfast.storage.records.attempt_folder import Liveness
 
 
@@ -84,13 +85,20 @@ class StartTask(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
+class Overdue(msgspec.Struct, frozen=True, tag=True):
+    """Nobody has answered the question in time."""
+
+    task: str
+    question: str
+
+
 class Lapse(msgspec.Struct, frozen=True, tag=True):
     """The remote worker gave no sign of life in time: the task is open again."""
 
     task: str
 
 
-Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | VerifyAndLand | StartTask | Lapse
+Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | VerifyAndLand | StartTask | Overdue | Lapse
 
 
 def plan(
@@ -124,6 +132,7 @@ def plan(
     steps: list[Command] = [Cancel(*each) for each in aborts]
     steps += [Lapse(name) for name in lapsed if state.tasks[name].claim.remote and name not in doomed]
     steps += [step for name in free if (step := _step(state.tasks[name], observed.get(name), config)) is not None]
+    steps += [Overdue(each.task, each.id) for due, each in due_questions(state, config) if due <= now]
     steps += [Follow(name, event) for name, event in graph.due_moves(overdue) if name not in doomed]
     if stopping:
         return steps
@@ -137,11 +146,20 @@ def plan(
         at_work = sum(
             is_at_work(task, observation.seen if observation else None)
             for task, observation in tasks
-            if not task.claim.remote
+            # An agent that waits for a person has no slot.
+            if not task.claim.remote and task.id not in state.asking
         )
         if at_work < config.max_agents and "" not in held:
             steps += _first_start(graph, now, held, only)
     return steps
+
+
+def due_questions(state: State, config: Config) -> Iterator[tuple[float, Question]]:
+    """The open questions that do not wait for ever, each with the time at which it is denied."""
+    if config.question_timeout_s is not None:
+        for name in sorted(state.asking):
+            for each in open_questions(state.tasks[name]):
+                yield each.asked_at + config.question_timeout_s, each
 
 
 def is_at_work(task: Task, seen: Liveness | None) -> bool:

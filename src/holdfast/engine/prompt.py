@@ -17,6 +17,7 @@ from holdfast.domain.task_record import Past, PreviousAttempt, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
 from holdfast.layout import Layout
+from holdfast.questions.records import Question
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 
@@ -83,7 +84,7 @@ need not commit, and must not push.
 
 {{/earlier}}
 {{#feedback}}
-## Why the last attempt did not land
+## What was said of your work
 
 {{feedback}}
 
@@ -210,6 +211,11 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     if attempt.was_put_back:
         to = f"what turn {attempt.stands} left" if attempt.stands else "how you found it"
         return f"{told}. A person put the worktree back to {to}. Look at what is there, then go on from it."
+    if answered := [each for each in task.questions if not each.is_open]:
+        told += f". {' '.join(map(_answered, answered))} Go on from where you were"
+        return f"{told}. The worktree is as you left it, or as your last turn left it."
+    if task.candidate and task.made == attempt.at and not tree.differing:
+        return f"{told}, and had finished. The worktree is as you left it. Go on from it."
     told += " and were interrupted " + (f"after turn {attempt.turn}" if attempt.turn else "in your first turn")
     found = "as that turn left it" if attempt.turn else "as you found it"
     if not tree.differing:
@@ -221,6 +227,15 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     more = len(tree.differing) - FILES_MAX
     names = [*tree.differing[:FILES_MAX], *([f"(and {more} more)"] if more > 0 else [])]
     return f"{told}:\n\n{_listed(names)}"
+
+
+def _answered(question: Question) -> str:
+    """What a person said to a question, for an agent that may not have heard it."""
+    what = "asked" if question.kind == "words" else "asked for leave to call"
+    asked = f"You {what} {question.tool}: {_cut(question.argument)}."
+    if question.answer == "allow":
+        return f"{asked} A person allowed it: make this very call again."
+    return f"{asked} The answer: {question.verdict.words}"
 
 
 def _messages(layout: Layout, task: Task) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.config.permissions import policy_of
 from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
 from holdfast.domain.definition import Definition, fork_source
@@ -23,7 +24,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import TaskEvent
-from holdfast.domain.task_record import PreviousAttempt, Task
+from holdfast.domain.task_record import PreviousAttempt, Task, is_answered_start
 from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
@@ -90,7 +91,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     if agent is None:
         return NotStarted(f"there is no agent called {choice.agent}; known are {', '.join(sorted(context.agents))}")
     kind = context.sandbox_of(made)
-    if missing := agent.missing(made) or context.missing_sandbox(kind):
+    policy = policy_of(context.config, made, agent.name)
+    if missing := agent.missing(made, policy) or context.missing_sandbox(kind):
         return NotStarted(missing)
     if hidden := _hidden_program(context, agent, made):
         return NotStarted(hidden)
@@ -330,6 +332,8 @@ def _order(
         session=found.session,
         turn=task.attempt.turn,
         counted=(used.tokens_in, used.tokens_out),
+        policy=policy_of(context.config, made, agent.name),
+        answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
     launch = agent.launch(work)
     return Order(
@@ -350,6 +354,7 @@ def _order(
         sandbox=context.sandbox_of(made),
         sandbox_writable=context.config.sandbox_writable,
         sandbox_network=context.config.sandbox_network,
+        answered=tuple(each for each in task.questions if not each.is_open),
         audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
         told=task.told,
         prices={name: price.per_million for name, price in context.config.prices.items()},
@@ -361,6 +366,9 @@ def _full_session(layout: Layout, config: Config, task: Task, agent: Agent) -> s
     """The reason why the task's conversation is not resumed by this start; empty where there is none, or none yet."""
     most = config.session_turns_max, config.session_tokens_max
     if not task.session or not agent.can.resume or most == (None, None) or task.start.number >= ROTATED_STARTS_MAX:
+        return ""
+    # Only the conversation that asked knows what the answer is to.
+    if is_answered_start(task):
         return ""
     return full_session(session_use(layout, task.id, task.attempts, task.session), *most)
 

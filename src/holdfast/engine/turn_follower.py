@@ -12,10 +12,12 @@ import msgspec
 
 from holdfast.clock import Awake, gap_of
 from holdfast.domain.attempt_records import TurnLine
+from holdfast.domain.entries import QuestionAsked
 from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import Ledger
+from holdfast.questions.records import AnswerFile, Question
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
@@ -55,11 +57,20 @@ class Follower:
         if new:
             jsonl.LineLedger(files.turns).settle()
             self._ledger.append(self._ledger.epoch, [_completed(task, line, end) for end, line in new])
+        self._follow_questions(task, files)
         content = as_file(task)
         if files.root.is_dir() and self._written.get(task.attempt.id) != content:
             project(files, content)
             self._written[task.attempt.id] = content
         return len(new)
+
+    def _follow_questions(self, task: Task, files: Attempt) -> None:
+        """Journals what the agent has asked, each once; and brings answers to a runner that waits for them."""
+        new = new_questions(files, task)
+        if new:
+            jsonl.LineLedger(files.questions).settle()
+            self._ledger.append(self._ledger.epoch, [_asked(each) for each in new])
+        deliver_answers(files, task)
 
 
 class Silence:
@@ -110,6 +121,28 @@ def new_turns(files: Attempt, offset: int, turn: int, intent: str = "") -> list[
             turn = made.turn
             found.append((line.cursor, made))
     return found
+
+
+def new_questions(files: Attempt, task: Task) -> list[Question]:
+    """The questions of the attempt that the journal does not have."""
+    if not files.questions.exists():
+        return []
+    found = (msgspec.convert(line.record, Question) for line in jsonl.LineLedger(files.questions).read())
+    return [each for each in found if each.number > task.attempt.asked]
+
+
+def deliver_answers(files: Attempt, task: Task) -> None:
+    """Writes the answers for which a living agent waits. Written again, each is the same."""
+    for each in task.questions:
+        path = files.answers / f"{each.id}.json"
+        if each.held and not each.is_open and each.start == task.start.number and not path.exists():
+            disk.mkdir(files.answers, 0o700)
+            disk.replace(path, msgspec.json.encode(AnswerFile(each.id, each.verdict)) + b"\n", attempt_folder.PRIVATE)
+
+
+def _asked(question: Question) -> Record:
+    fields = msgspec.structs.asdict(question)
+    return Record("question_asked", {name: fields[name] for name in QuestionAsked.__struct_fields__}, actor="runner")
 
 
 def all_turns(files: Attempt) -> list[TurnLine]:

@@ -39,6 +39,25 @@ class DecisionRefused(HoldfastError, exit_code=9):
     """The task {task} cannot be {verb}: {reason}. Nothing was changed; {hint}"""
 
 
+class QuestionUnknown(InputError):
+    """There is no question {question!r}. Nothing was changed; `holdfast questions` shows those that wait for an
+    answer."""
+
+
+class QuestionClosed(HoldfastError, exit_code=9):
+    """The question {question} {how}. Nothing was changed; `holdfast questions` shows those that wait for an answer."""
+
+
+class ReviewStale(DecisionRefused, exit_code=9):
+    """Your review of {candidate} came too late: the newest result of {task} is {newest}. Nothing was decided; your
+    comments were kept as a draft, and `holdfast review {task}` shows them beside the newest result."""
+
+
+class ReviewTextUnfit(InputError):
+    """Line {line} of your review cannot be used: {reason}. Nothing was submitted; your text is kept in {path}, and
+    `holdfast review {task}` goes on with it."""
+
+
 class TurnUnknown(InputError):
     """There is no turn {turn} of {attempt}: it {known}. Nothing was changed; `holdfast turns {attempt}` shows what
     there is."""

@@ -25,6 +25,7 @@ from holdfast.errors import (
     SnapshotLost,
     SnapshotTooLarge,
     is_environment,
+    is_fatal,
 )
 
 TRY_AGAIN_S = 2.0
@@ -126,6 +127,8 @@ class Waits:
 
 def handle_failure(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> None:
     """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
+    if is_fatal(error):
+        raise error
     if take_foreign(context, holds, name, error, stays=stays):
         return
     holds.failures[name] += 1

@@ -20,6 +20,7 @@ from holdfast.clock import monotonic
 from holdfast.decisions.cancel_chain import follow_cancel
 from holdfast.decisions.context import Later
 from holdfast.decisions.mailbox import Asked, Mailbox
+from holdfast.decisions.questions import answer_overdue
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
 from holdfast.domain.attempt_records import Ending
@@ -42,6 +43,7 @@ from holdfast.engine.plan import (
     Lapse,
     Observation,
     Orphan,
+    Overdue,
     Retry,
     StartTask,
     VerifyAndLand,
@@ -59,7 +61,6 @@ from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
 
 BEAT_S = 10.0
-
 # Something to be done in the loop's thread; returns the tasks that it was about. Raises Later to be asked again.
 Work = Callable[["Loop"], list[str]]
 
@@ -272,8 +273,6 @@ class Loop:
             try:
                 self._perform(command)
             except HoldfastError as error:
-                if is_fatal(error):
-                    raise
                 handle_failure(self.context, self.holds, command.task, error, stays=self.stays)
         self.board.keep_up()
         self.seen_at_work = tuple(self._held())
@@ -306,6 +305,8 @@ class Loop:
                 context.move(task, event, REASONS[event])
             case Cancel(_, reason, cause):
                 follow_cancel(context, task, reason, cause)
+            case Overdue(_, question):
+                answer_overdue(context, task, question)
             case Lapse():
                 lapse(context, task)
 

@@ -24,6 +24,7 @@ DESCRIPTION = (
 TAGS = {
     "tasks": "Tasks: adding, showing, working on them, deciding about them.",
     "attempts": "What an attempt did, turn by turn.",
+    "reviews": "What a person says of a result before it lands.",
     "agents": "The agents at work now.",
     "events": "What happens, as it happens.",
     "journal": "The one ledger.",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-Method = Literal["GET", "POST", "PATCH", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 # `public`: anybody; `any`: any token; `read`: any, an agent's for its own task only; `work`: an operator, or the agent
 # whose task it is; `operate`: operators.
 Right = Literal["public", "any", "read", "work", "operate"]

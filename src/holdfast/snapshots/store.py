@@ -4,6 +4,7 @@
     objects/info/alternates         the user's repository, which has the rest
     refs/attempts/<attempt>/<name>  keeps a snapshot alive, and lets people find it
     refs/candidates/<attempt>       a candidate, and `refs/merged/<attempt>` the commit that was judged
+    refs/reviewed/<attempt>/<name>  what a person has reviewed, for the difference to the next candidate
     work/                           folders of running operations
 
 - An object has its name only once it is on disk. Git writes into a folder of the operation's own; `publish` syncs
@@ -31,7 +32,7 @@ from holdfast.git import command as git
 from holdfast.git import lock_files, objects
 from holdfast.storage.files import disk
 
-ATTEMPTS, CANDIDATES, MERGED = "refs/attempts", "refs/candidates", "refs/merged"
+ATTEMPTS, CANDIDATES, MERGED, REVIEWED = "refs/attempts", "refs/candidates", "refs/merged", "refs/reviewed"
 WORK = "work"
 # From this many objects on, a pack is copied as such.
 LOOSE_MAX = 100

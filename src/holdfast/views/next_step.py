@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
 from holdfast.domain.wording import fault_words
 
 _NEXT = {
@@ -15,7 +15,7 @@ _NEXT = {
     TaskState.IN_PROGRESS: "holdfast attach {task}",
     TaskState.FAILED: "holdfast retry {task} | holdfast cancel {task}",
     TaskState.PENDING_APPROVAL: (
-        "holdfast diff {task}, then holdfast approve {task} | holdfast reject {task} --reason WHY"
+        "holdfast review {task}, then holdfast approve {task} | holdfast reject {task} --reason WHY"
     ),
     TaskState.PLANNED: "holdfast approve {task}",
     TaskState.CLOSED: "",
@@ -52,12 +52,13 @@ def next_step(
     landing_waits: Sequence[str] = (),
     stuck: Sequence[Node] = (),
     kind: str = "",
+    is_asking: bool = False,
 ) -> str:
     """The command that brings the task on.
 
     `is_held`: something named beside it stands in the way, so look first. `faulted`: a fault of the machine kept its
     next step from being done; a run tries that again, whatever its state. `stuck`: what it depends on and that does not
-    go on by itself; a run would do nothing for it. `kind`: how it failed.
+    go on by itself; a run would do nothing for it. `kind`: how it failed. `is_asking`: its agent asks a person.
     """
     if parked == STOPPED:
         return f"holdfast resume {task}"
@@ -65,6 +66,8 @@ def next_step(
         return f"holdfast resolve {task} --newest | --anew | --abandon"
     if parked:
         return f"holdfast resolve {task} --happened | --retry | --abandon"
+    if is_asking:
+        return f"holdfast questions {task}, then holdfast answer"
     if landing_waits:
         commit = f"commit or put away your changes in {', '.join(landing_waits[:5])}"
         others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
@@ -95,6 +98,7 @@ def next_step_of(
         landing_waits=task.landing.waits,
         stuck=stuck,
         kind=str(task.outcome.get("kind") or ""),
+        is_asking=bool(open_questions(task)),
     )
 
 

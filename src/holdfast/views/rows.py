@@ -19,7 +19,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
 from holdfast.domain.task import OVER, TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
 from holdfast.domain.wording import fault_words, moment, plain
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
@@ -188,6 +188,7 @@ def build_node(task: Task | None, made: Definition, **more: Any) -> Node:
     facts["cancels"] = made.on_dependency_failed == "cancel"
     if task is not None:
         facts |= {"state": task.state, "parked": task.parked, "again": task.again}
+        facts["asking"] = bool(open_questions(task))
     return Node(**(facts | more))
 
 

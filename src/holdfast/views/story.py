@@ -55,6 +55,23 @@ def _landing_waits(inputs: dict[str, Any]) -> str:
     return f"Its landing waits: a person has changed {_cut(paths)} in the checkout"
 
 
+def _question(inputs: dict[str, Any]) -> str:
+    if inputs.get("kind") == "words":
+        return f"Asks a person: {_cut(inputs.get('preview', ''))}"
+    return f"Asks a person for leave to call {inputs.get('tool', '?')}: {_cut(inputs.get('argument', ''))}"
+
+
+_ANSWERS = {"allow": "allowed", "deny": "denied", "say": "answered"}
+
+
+def _answer(inputs: dict[str, Any]) -> str:
+    who, words = inputs.get("by", "?"), inputs.get("words")
+    done = _ANSWERS.get(str(inputs.get("answer")), "answered")
+    told = f"Nobody answered in time: {done}" if who == "timeout" else f"{who} {done} it"
+    always = f"; from now on the settings say: {_cut(inputs['rule'])}" if inputs.get("rule") else ""
+    return told + (f": {_cut(words)}" if words else "") + always
+
+
 # An effect that is about to be performed, that was, and that is being: the last is how its failure begins.
 _EFFECTS = {
     "setup": ("Its worktree is about to be set up", "Its worktree was set up", "Setting up its worktree"),
@@ -86,6 +103,13 @@ def _effect_sentences() -> dict[str, Sentence]:
             full = f"{effect} {closing} (intent {{intent}})"
             found[f"task_{effect}_{closing}"] = Sentence(full, plain[closing], did)
     return found
+
+
+def _reviewed(inputs: dict[str, Any]) -> str:
+    comments = inputs.get("comments", ())
+    count = plural(len(comments), "comment") if isinstance(comments, list | tuple) else "comments"
+    verdict = {"approve": "approved", "send_back": "sent back"}.get(str(inputs.get("verdict")), "read")
+    return f"Reviewed by {inputs.get('by', 'a person')} and {verdict}, with {count}"
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -127,6 +151,8 @@ SENTENCES: dict[str, Sentence] = {
         "worktree put back to turn {turn} of {attempt}; what stood there is {saved}",
         "Put back to how turn {turn} of {attempt} left it",
     ),
+    "question_asked": Sentence("{attempt} asks a person: {tool} {argument} ({id})", _question),
+    "question_answered": Sentence("question {id} answered by {by}: {answer} {words} {rule}", _answer),
     "attempt_forked": Sentence(
         "the next attempt begins with turn {turn} of {attempt}",
         "The next attempt begins with what turn {turn} of {attempt} left",
@@ -144,6 +170,8 @@ SENTENCES: dict[str, Sentence] = {
         "to be landed again: {commit:.12} is not on {branch} any more",
         "To be landed again: it is not on {branch} any more",
     ),
+    "review_drafted": Sentence("{by} drafts a review of {candidate:.12}", "{by} has saved a draft of a review"),
+    "review_submitted": Sentence("{by} has reviewed {candidate:.12}: {verdict}", _reviewed),
     "task_opened": Sentence("open again ({event})", "Open again"),
     "task_claimed": Sentence(
         "claimed by {agent}, attempt {attempt}", "Given to {agent}, as attempt {attempt}"
@@ -216,7 +244,8 @@ _REASONS = {
     **dict.fromkeys(
         ("scheduled", "requested_by_person", "resolved_by_person", "agent_reported", "approval_required", "approved",
          "dependency_found", "dependency_met", "subtasks_completed", "attempts_left", "resumed", "salvaged", "landed",
-         "cancelled", "rejected", "crashed", "heartbeat_lost", "verification_failed", "parked", "claim_released"), ""
+         "cancelled", "rejected", "changes_requested", "crashed", "heartbeat_lost", "verification_failed", "parked",
+         "claim_released"), ""
     ),
 }  # fmt: skip
 _FAILURES = {"gate_failed": "a failed gate", "gate_timed_out": "a gate that took too long", "conflict": "a conflict"}

@@ -43,7 +43,7 @@ class Aider(Cli):
     title = "Aider"
     program = "aider"
     can = Can(resume=False, cost="reported", mcp=False)
-    permissions = Modes(full=("--yes-always",), edits=("--yes-always",))
+    permissions = Modes(skip=("--yes-always",), edits=("--yes-always",))
     install = "`pipx install aider-chat`"
     base_urls = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
     sign_in = "Set the key of the model's provider, such as OPENAI_API_KEY or ANTHROPIC_API_KEY"
@@ -52,7 +52,7 @@ class Aider(Cli):
         return True if self.has_any(*KEYS) else None
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, *self.flags, *_OPTIONS, "--message-file", "{files}/prompt.md"]
+        argv = [self.program, *self.flags(work), *_OPTIONS, "--message-file", "{files}/prompt.md"]
         argv += ["--chat-history-file", "{files}/chat.md", "--input-history-file", "{files}/input"]
         argv += ["--model-settings-file", "{files}/model-settings.yml"]
         argv += ["--model", work.model] if work.model else []

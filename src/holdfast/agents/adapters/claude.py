@@ -50,7 +50,7 @@ class Claude(Cli):
     program = "claude"
     can = Can(resume=True, cost="reported", mcp=True)
     permissions = Modes(
-        full=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
+        skip=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
     )
     install = "`npm install -g @anthropic-ai/claude-code`"
     sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
@@ -72,7 +72,7 @@ class Claude(Cli):
 
     def call(self, work: Work) -> Launch:
         argv = [self.program, "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
-        argv += [*self.flags, "--settings", "{files}/settings.json"]
+        argv += [*self.flags(work), "--settings", "{files}/settings.json"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []

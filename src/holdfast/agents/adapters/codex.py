@@ -44,7 +44,7 @@ class Codex(Cli):
     program = "codex"
     can = Can(resume=True, cost="estimated", mcp=True)
     permissions = Modes(
-        full=("--dangerously-bypass-approvals-and-sandbox",), edits=("--sandbox", "workspace-write"), own=()
+        skip=("--dangerously-bypass-approvals-and-sandbox",), edits=("--sandbox", "workspace-write"), own=()
     )
     install = "`npm install -g @openai/codex`"
     sign_in = "Run `codex login`, or set OPENAI_API_KEY"
@@ -61,7 +61,7 @@ class Codex(Cli):
         return None if mentions(folder / "config.toml", "model_provider", "env_key", "credentials_store") else False
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "exec", "--json", "--skip-git-repo-check", *self.flags]
+        argv = [self.program, "exec", "--json", "--skip-git-repo-check", *self.flags(work)]
         argv += ["--model", work.model] if work.model else []
         env: dict[str, str] = {}
         for number, server in enumerate(self.servers):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 
@@ -11,6 +12,7 @@ from holdfast.config.sections import DeclaredAgent
 from holdfast.domain.attempt_records import Can, Launch
 from holdfast.domain.definition import Definition
 from holdfast.ports import Work
+from holdfast.questions.rules import PermissionPolicy
 
 
 class _Plain:
@@ -38,7 +40,7 @@ class Command(_Plain):
 
     name = "command"
 
-    def missing(self, definition: Definition) -> str:
+    def missing(self, definition: Definition, policy: PermissionPolicy | None = None) -> str:
         if definition.command is None:
             return f"The task {definition.id} has no `command:`; write one, or name another agent."
         return _not_found(_argv(definition)[0], f"the `command:` of {definition.id}")
@@ -71,7 +73,7 @@ class Declared(_Plain):
     def find(self) -> str | None:
         return shutil.which(self._declared.command[0]) if self._declared.command else None
 
-    def missing(self, definition: Definition) -> str:
+    def missing(self, definition: Definition, policy: PermissionPolicy | None = None) -> str:
         if not self._declared.command:
             return (
                 f"The settings' `agents` name {self.name} without a `command`, and Holdfast knows no CLI of that name; "
@@ -104,7 +106,7 @@ class Scripted(_Plain):
 
     name = "scripted"
     # It needs no history: it begins behind the turns that were completed.
-    can = Can(resume=True, cost="reported")
+    can = Can(resume=True, cost="reported", asks="deferred")
 
     def find(self) -> str | None:
         return sys.executable
@@ -112,7 +114,7 @@ class Scripted(_Plain):
     def is_signed_in(self) -> bool | None:
         return True
 
-    def missing(self, definition: Definition) -> str:
+    def missing(self, definition: Definition, policy: PermissionPolicy | None = None) -> str:
         message = f"The task {definition.id} has no `script:`; write one, or name another agent."
         return "" if definition.script else message
 
@@ -121,11 +123,17 @@ class Scripted(_Plain):
             (sys.executable, "-m", "holdfast.agents.adapters.script"),
             stdin=work.definition.script or "",
             uses_model=False,
+            policy=work.policy or PermissionPolicy(),
+            # A script that asks gets the answers on its standard input.
+            talks=is_asking(work.definition.script or ""),
         )
+
+
+def is_asking(script: str) -> bool:
+    """Whether a step of the script asks a person, or may."""
+    return re.search(r"\bask(-later)? ", script) is not None
 
 
 def _filled(part: str, given: dict[str, str]) -> str:
     """Fills in placeholders once: a prompt may itself contain {model}."""
-    import re
-
     return re.sub(r"\{(?:prompt|model|session)\}", lambda found: given[found[0]], part)

@@ -44,7 +44,7 @@ class Gemini(Cli):
     title = "Gemini CLI"
     program = "gemini"
     can = Can(resume=True, cost="estimated", mcp=True)
-    permissions = Modes(full=("--approval-mode", "yolo"), edits=("--approval-mode", "auto_edit"), own=())
+    permissions = Modes(skip=("--approval-mode", "yolo"), edits=("--approval-mode", "auto_edit"), own=())
     install = "`npm install -g @google/gemini-cli`"
     names_model = True
     sign_in = "Run `gemini` and choose how to sign in, or set GEMINI_API_KEY"
@@ -64,7 +64,7 @@ class Gemini(Cli):
         return None if elsewhere or any(mentions(each, "GEMINI_", "GOOGLE_") for each in files) else False
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "--output-format", "stream-json", *self.flags, "--skip-trust"]
+        argv = [self.program, "--output-format", "stream-json", *self.flags(work), "--skip-trust"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         # One process only: the one that we watch.

@@ -78,7 +78,7 @@ class Mini(Cli):
     title = "mini-swe-agent"
     program = "mini"
     can = Can(resume=False, cost="reported", mcp=False)
-    permissions = Modes(full=("--yolo",))
+    permissions = Modes(skip=("--yolo",))
     install = "`pipx install mini-swe-agent && pipx inject mini-swe-agent mcp`"
     base_urls = ("OPENAI_API_BASE", "OPENAI_BASE_URL")
     sign_in = "Run `mini-extra config setup`, or set the key of the model's provider, such as OPENAI_API_KEY"
@@ -98,7 +98,7 @@ class Mini(Cli):
         argv = [self.program, "--agent-class", "holdfast_mini.Agent", "--task", "{files}/prompt.md"]
         # Holdfast limits the cost. The trajectory is printed line by line; its file would be written anew after
         # each step.
-        argv += [*self.flags, "--exit-immediately", "--cost-limit", "0", "--output", "/dev/null"]
+        argv += [*self.flags(work), "--exit-immediately", "--cost-limit", "0", "--output", "/dev/null"]
         argv += ["--model", work.model] if work.model else []
         env = {
             "PYTHONPATH": "{files}",

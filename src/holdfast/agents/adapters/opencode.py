@@ -79,7 +79,7 @@ class Opencode(Cli):
     title = "opencode"
     program = "opencode"
     can = Can(resume=True, cost="reported", mcp=True)
-    permissions = Modes(full=("--auto",), own=())
+    permissions = Modes(skip=("--auto",), own=())
     install = "`npm install -g opencode-ai`"
     sign_in = "Run `opencode auth login`, or set the key of your model's provider"
 
@@ -88,7 +88,7 @@ class Opencode(Cli):
         return True if (home("XDG_DATA_HOME", ".local/share") / "opencode" / "auth.json").exists() else None
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "run", "--format", "json", *self.flags]
+        argv = [self.program, "run", "--format", "json", *self.flags(work)]
         argv += ["--model", work.model] if work.model else []
         # Without a title it asks a model for one, and does not report that cost.
         argv += ["--session", work.session] if work.session else ["--title", work.task]

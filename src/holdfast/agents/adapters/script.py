@@ -1,8 +1,11 @@
 """The scripted agent: carries out the lines of its standard input, in the same way every time.
 
-    write PATH TEXT · append PATH TEXT · delete PATH · run COMMAND · spawn COMMAND               one turn each
+    write PATH TEXT · append PATH TEXT · delete PATH · run COMMAND · spawn COMMAND · question TEXT   one turn each
     say TEXT · session ID · sleep S · spend USD [TOKENS] · rate-limit S · unreachable [TEXT] · retrying [TEXT] · hang
     fail [TEXT] · crash [SIGNAL]
+
+A turn that begins with `ask` is asked for first, and waits for the answer; with `ask-later` the script ends then, and
+is started again with the answer. `question` is asked for words, which it appends to answer.txt.
 
 `\\n` in a text is a new line. `spawn` leaves the command behind. A line that begins with `attempt N:` counts only in
 the N-th attempt, with `attempt N+:` from it on; one that begins with `once PATH:` only while there is no such file,
@@ -21,6 +24,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -29,6 +33,7 @@ from holdfast.domain.agent_events import (
     UNREACHABLE,
     AgentEvent,
     Finished,
+    PersonAsked,
     RateLimited,
     Retrying,
     Said,
@@ -38,9 +43,10 @@ from holdfast.domain.agent_events import (
     ToolStarted,
 )
 from holdfast.processes.quick_exit import leave
+from holdfast.questions.records import Verdict
 from holdfast.storage.files import disk
 
-TURNS = ("write", "append", "delete", "run", "spawn")
+TURNS = ("write", "append", "delete", "run", "spawn", "question")
 OTHERS = (
     "say", "session", "sleep", "spend", "rate-limit", "unreachable", "retrying", "hang", "fail", "crash",
 )  # fmt: skip
@@ -49,13 +55,14 @@ BARRIER_S_MAX = 60.0
 _ATTEMPT = re.compile(r"attempt (\d+)(\+?):\s*")
 _ONCE = re.compile(r"once (\S+):\s*")
 _WHILE = re.compile(r"while (\S+):\s*")
+_ASK = re.compile(r"ask(-later)? ")
 
 
 def main() -> int:
     """Runs the script, without the steps up to the last completed turn."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
     attempt = os.environ.get("HOLDFAST_ATTEMPT", "").rpartition(".")[2]
-    steps = _steps(sys.stdin.read(), int(attempt) if attempt.isdigit() else 1)
+    steps = _steps(_script(), int(attempt) if attempt.isdigit() else 1)
     turns = [place for place, line in enumerate(steps) if _verb(line) in TURNS]
     done = int(os.environ.get("HOLDFAST_TURN", "0"))
     if done:
@@ -70,13 +77,34 @@ def main() -> int:
             if not Path(found[1]).exists():
                 continue
             line = line[found.end() :]
-        verb, _, rest = line.partition(" ")
+        asks = _ASK.match(line)
+        verb, _, rest = line[asks.end() if asks else 0 :].partition(" ")
         if verb in TURNS:
-            _turn(verb, rest, f"{done}.{number}")
+            answer = _ask(verb, rest, f"{done}.{number}", defers=bool(asks[1])) if asks else None
+            if answer is not None and answer.decision == "defer":
+                break
+            _turn(verb, rest, f"{done}.{number}", answer)
         elif (code := _other(verb, rest)) is not None:
             return code
     _tell(Finished(True))
     return 0
+
+
+def _script() -> str:
+    """The script, alone or as the first line of a dialogue."""
+    first = sys.stdin.readline()
+    if first.startswith('{"script":'):
+        return str(msgspec.json.decode(first)["script"])
+    return first + sys.stdin.read()
+
+
+def _ask(verb: str, rest: str, call: str, *, defers: bool) -> Verdict:
+    """Asks before a turn; returns the answer."""
+    kind: Literal["permission", "words"] = "words" if verb == "question" else "permission"
+    _tell(ToolStarted(verb, call, rest))
+    _tell(PersonAsked(call, verb, rest, kind, defers))
+    line = sys.stdin.readline()
+    return msgspec.json.decode(line, type=Verdict) if line else Verdict("deny", "Nobody can answer.")
 
 
 def _steps(text: str, attempt: int) -> list[str]:
@@ -100,7 +128,7 @@ def unknown_step(text: str) -> str:
 
 
 def _verb(line: str) -> str:
-    return _WHILE.sub("", _ONCE.sub("", line)).partition(" ")[0]
+    return _ASK.sub("", _WHILE.sub("", _ONCE.sub("", line))).partition(" ")[0]
 
 
 def _tell(event: AgentEvent) -> None:
@@ -108,13 +136,20 @@ def _tell(event: AgentEvent) -> None:
     sys.stdout.flush()
 
 
-def _turn(verb: str, rest: str, call: str) -> None:
-    _tell(ToolStarted(verb, call, rest))
+def _turn(verb: str, rest: str, call: str, answer: Verdict | None) -> None:
+    """`answer`: the call was told and asked for already."""
+    if answer is None:
+        _tell(ToolStarted(verb, call, rest))
+        answer = Verdict("allow")
     name, _, text = rest.partition(" ")
+    if verb == "question":
+        verb, name, text = "append", "answer.txt", answer.words
     data = text.replace("\\n", "\n").encode() + b"\n"
-    ok, output = True, ""
+    ok, output = answer.decision != "deny", answer.words
     # A command inherits `alive.lock`, as the script did itself.
-    if verb == "run":
+    if not ok:
+        pass
+    elif verb == "run":
         ended = subprocess.run(
             ["sh", "-c", rest], capture_output=True, stdin=subprocess.DEVNULL, check=False, close_fds=False
         )

@@ -6,8 +6,11 @@ import shlex
 from collections import deque
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.agents.common.cli_base import broke_off
-from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, ToolEnded, ToolStarted
+from holdfast.domain.agent_events import UNREACHABLE, AgentEvent, Finished, PersonAsked, ToolEnded, ToolStarted
+from holdfast.questions.records import Verdict
 from holdfast.storage.files.json_file import decode_json
 from holdfast.storage.records.redact import without_secrets
 
@@ -17,9 +20,22 @@ TEMPORARY = 75
 
 
 class OwnEvents:
-    """JSON lines of `domain/agent_events`, as `holdfast.agents.adapters.script` writes them."""
+    """JSON lines of `domain/agent_events`, as `holdfast.agents.adapters.script` writes them.
+
+    A script that asks gets one line for each answer; the first line is the script itself.
+    """
 
     _is_finished = False
+
+    def __init__(self, script: str = "") -> None:
+        self._outgoing = msgspec.json.encode({"script": script}) + b"\n"
+
+    def reply(self, asked: PersonAsked, verdict: Verdict) -> bytes:
+        return msgspec.json.encode(verdict) + b"\n"
+
+    def outgoing(self) -> bytes:
+        sent, self._outgoing = self._outgoing, b""
+        return sent
 
     def read(self, line: bytes) -> Sequence[AgentEvent]:
         event: AgentEvent | None = decode_json(line, AgentEvent) if line.startswith(b"{") else None  # type: ignore[arg-type]

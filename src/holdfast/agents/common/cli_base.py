@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.domain.attempt_records import Can, Launch, Modes
     from holdfast.domain.definition import Definition
     from holdfast.ports import Work
+    from holdfast.questions.rules import PermissionPolicy
 
 VERSION_S_MAX = 20.0
 # A CLI may make a shorter pause by itself.
@@ -66,12 +67,15 @@ class Cli(ABC):
     @property
     def permission(self) -> Permission:
         mode = self._settings.permissions
+        return self._permission("skip" if mode == "full" else mode)
+
+    def _permission(self, mode: str) -> Permission:
         return Permission(mode, self.permissions.offered.get(mode, ()))
 
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The arguments that the settings ask for."""
-        return (*self.permission.flags, *self._settings.args)
+    def flags(self, work: Work) -> tuple[str, ...]:
+        """The arguments that the policy and the settings ask for."""
+        permission = self.permission if work.policy is None else self._permission(work.policy.mode)
+        return (*permission.flags, *self._settings.args)
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -105,13 +109,19 @@ class Cli(ABC):
         # In a name such as openai/gpt-5 the first part is the provider.
         return host(given) or self.provider or model.partition("/")[0] * ("/" in model)
 
-    def missing(self, definition: Definition) -> str:
+    def missing(self, definition: Definition, policy: PermissionPolicy | None = None) -> str:
         if self.find() is None:
             return f"{self.title} is not installed: there is no program `{self.program}`. Install it: {self.install}."
-        if self.permission.mode not in self.permissions.offered:
+        mode = policy.mode if policy is not None else self.permission.mode
+        if mode not in self.permissions.offered:
             return (
-                f"{self.title} does not offer `permissions: {self.permission.mode}`, only "
-                f"{' and '.join(self.permissions.offered)}; change that in the settings' `agents`."
+                f"{self.title} does not offer `permissions: {mode}`, only {' and '.join(self.permissions.offered)}; "
+                "change that in the settings' `agents` or `permissions`, or in the task's file."
+            )
+        if policy is not None and not self.can.asks and (kept := [each for each in policy.rules if each.do != "allow"]):
+            return (
+                f"{self.title} cannot be made to ask before a call, so the rule `{kept[0]}` of the settings' "
+                "`permissions` would not be kept; name the agents that it is for, or give the task to another agent."
             )
         if unset := environment.unset(self._settings, os.environ):
             return (

@@ -1,8 +1,9 @@
-"""The barrier of an agent that calls a hook after each tool: it waits there until its turn is on disk.
+"""The barrier of an agent that calls a hook before or after each tool: it waits there until its turn is on disk, or
+until it is decided whether it may make the call.
 
 The hook is a few lines of shell: it writes its input to `call-<pid>.json` in the folder of the agent's files, and waits
 until the runner removes that file. Then it prints the answer, where there is one: `call-<pid>.out`, by which a person's
-message reaches the agent. A hook that is never answered ends with its agent.
+message reaches the agent, and the decision about a call. A hook that is never answered ends with its agent.
 """
 
 from __future__ import annotations

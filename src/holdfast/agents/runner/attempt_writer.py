@@ -17,7 +17,7 @@ from holdfast.crashpoints import point
 from holdfast.domain.attempt_records import Ending, Exit, Order, TurnLine
 from holdfast.domain.spend import Spend
 from holdfast.domain.task_record import Message
-from holdfast.errors import DiskError
+from holdfast.errors import DiskError, HoldfastError
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout
 from holdfast.processes import bwrap, sandbox
@@ -31,7 +31,8 @@ from holdfast.storage.records.ledger import LineLedger
 
 STEPS = (
     "lock", "start", "begin", "told", "process", "turn_snapshot", "turn_output", "turn_traces", "turn_spend",
-    "turn_provenance", "turn_events", "turn_line", "wake", "end_processes", "end_ledgers", "end_snapshot", "exit",
+    "turn_provenance", "turn_events", "turn_line", "question", "wake", "end_processes", "end_ledgers", "end_snapshot",
+    "exit",
 )  # fmt: skip
 RUNNER_POINTS = tuple(f"runner.{name}.{side}" for name in STEPS for side in ("before", "after"))
 
@@ -272,3 +273,9 @@ def write_exit(files: Attempt, exit: Exit) -> None:
     exit = msgspec.structs.replace(exit, detail=redact.without_secrets(exit.detail))
     with step("exit"):
         disk.replace(files.exit, msgspec.json.encode(exit) + b"\n", PRIVATE)
+
+
+def wake(layout: Layout) -> None:
+    """Signals the orchestrator, if there is one, that there is something to read."""
+    with step("wake"), contextlib.suppress(HoldfastError):
+        disk.touch(layout.signals / "WAKEUP")

@@ -66,12 +66,13 @@ class Child:
             resources.limit_myself()
             point("runner.process.after")
 
-        stdin = disk.in_memory(order.launch.stdin.encode())
+        talks = order.launch.talks
+        stdin = None if talks else disk.in_memory(order.launch.stdin.encode())
         try:
             # Nothing but the child's last steps runs between fork and exec, and the runner has no threads.
             self._process = subprocess.Popen(
                 argv,
-                stdin=stdin,
+                stdin=subprocess.PIPE if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=order.worktree,
@@ -85,7 +86,8 @@ class Child:
             # A NUL in an argument: like a program that does not exist, it cannot be executed.
             raise OSError(errno.EINVAL, str(error)) from None
         finally:
-            os.close(stdin)
+            if stdin is not None:
+                os.close(stdin)
         self.pid = self._process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self._process.stdout is not None
@@ -93,10 +95,37 @@ class Child:
         self.stdout, self.stderr = self._process.stdout.fileno(), self._process.stderr.fileno()
         os.set_blocking(self.stdout, False)
         os.set_blocking(self.stderr, False)
+        if self._process.stdin is not None:
+            os.set_blocking(self._process.stdin.fileno(), False)
 
+    _unsent = b""
     _is_reaped = False
     _has_spoken = False
     _complaint = b""
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the agent has not taken all that it was sent."""
+        return bool(self._unsent)
+
+    def send(self, data: bytes) -> None:
+        """Writes to an agent that is spoken with, as much as it takes now; the rest goes with the next call."""
+        pipe = self._process.stdin
+        self._unsent += data
+        if pipe is None or pipe.closed or not self._unsent:
+            return
+        try:
+            # None where it takes nothing now.
+            self._unsent = self._unsent[pipe.write(self._unsent) or 0 :]
+        except OSError:
+            # It has ended, or closed its input: what its end was is seen elsewhere.
+            self._unsent = b""
+
+    def hang_up(self) -> None:
+        """Closes its standard input: it has nothing more to be told."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
 
     def heard(self, fd: int, data: bytes) -> None:
         """Keeps its first output on stderr, which may be the sandbox's own."""
@@ -142,6 +171,7 @@ class Child:
         code = self._process.wait()
         self._is_reaped = True
         os.close(self.pidfd)
+        self.hang_up()
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()

@@ -48,6 +48,11 @@ class LimitWatch:
     def heard(self, now: float) -> None:
         self._heard = now
 
+    def waits_for_person(self, now: float) -> None:
+        """The agent waits for an answer: the time since it was last heard does not count."""
+        self._began += now - self._heard
+        self._heard = now
+
     def finished(self, now: float) -> None:
         self._finished = now
 

@@ -22,22 +22,22 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from holdfast.agents.common import environment, hook
+from holdfast.agents.common import environment
 from holdfast.agents.runner import start_outcome
 from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
-from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, write_exit
+from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, wake, write_exit
 from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
+from holdfast.agents.runner.dialogue import Dialogue
 from holdfast.agents.runner.inbox import Inbox
 from holdfast.agents.runner.limits import LimitWatch, Stop
 from holdfast.agents.runner.private_files import prepare, remove_secrets
 from holdfast.agents.streams import stream_of
 from holdfast.clock import wall
-from holdfast.domain.agent_events import AgentEvent, Finished, Retrying, Spent, ToolStarted
+from holdfast.domain.agent_events import AgentEvent, Finished, PersonAsked, Retrying, Spent, ToolStarted
 from holdfast.domain.attempt_records import Ending, Exit, Order, TurnEvent, TurnState
 from holdfast.domain.spend import Spend
 from holdfast.errors import HoldfastError, SandboxFailed, SnapshotTooLarge
@@ -48,9 +48,6 @@ from holdfast.processes.quick_exit import leave
 from holdfast.processes.resources import AttemptResources
 from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder, blobs
-
-if TYPE_CHECKING:
-    from holdfast.ports import HookedStream
 
 LOCK_WAIT_S_MAX, TICK_S_MAX = 10.0, 1.0
 # Events are for observers: a turn's are durable with it, the others as often as this.
@@ -101,6 +98,7 @@ class Runner:
         argv = prepare(self._layout, self._files, order.launch)
         env = environment.of_agent(order, self._files, os.environ)
         self._stream = stream_of(order)
+        self._dialogue = Dialogue(self._files, order, self._stream)
         wrapped = sandbox.wrapped(order, argv, self._files)
         leases = starts.leases(os.environ)
         self._child = Child(self._files, order, wrapped, env, self._lock, resources=self._resources, leases=leases)
@@ -127,6 +125,7 @@ class Runner:
         with selectors.DefaultSelector() as selector:
             for fd in (child.stdout, child.stderr, child.pidfd, self._wake_read):
                 selector.register(fd, selectors.EVENT_READ)
+            self._dialogue.pump(child)
             while self._verdict is None and not self._is_enough():
                 ready = {key.fd for key, _ in selector.select(self._pause_s())}
                 for fd in ready & {child.stdout, child.stderr}:
@@ -136,18 +135,21 @@ class Runner:
                     os.read(self._wake_read, READ_BYTES)
                 if child.pidfd in ready:
                     return
-                if self._order.launch.has_hook:
-                    self._answer_hooks(child)
+                self._answer_hooks(child)
+                self._dialogue.pump(child)
 
     def _pause_s(self) -> float:
         """Seconds to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
-        is_near = self._order.launch.has_hook and self._talk.state is TurnState.TOOL_USE
-        return min(hook.POLL_S if is_near else TICK_S_MAX, self._watch.next_s(self._watch.now()))
+        assert self._child is not None
+        near_s = self._dialogue.pause_s(self._child, self._talk.state is TurnState.TOOL_USE)
+        return min(TICK_S_MAX, near_s, self._watch.next_s(self._watch.now()))
 
     def _is_enough(self) -> bool:
         """Shows a heartbeat, and decides whether the agent may continue."""
         now = self._watch.now()
         assert self._writer is not None
+        if self._dialogue.desk.is_open:
+            self._watch.waits_for_person(now)
         if now >= self._next_beat:
             self._next_beat = now + self._order.limits.heartbeat_s
             attempt_folder.beat(self._files)
@@ -193,17 +195,18 @@ class Runner:
 
     def _answer_hooks(self, child: Child) -> None:
         """Reads all output before each waiting hook, then answers it when its turn is saved; not after a verdict."""
-        for call in hook.waiting(self._files.agent):
+        for call in self._dialogue.waiting_hooks():
             for _ in range(READS_BEFORE_A_HOOK_MAX):
                 if not self._read(child.stdout):
                     break
             self._watch.heard(self._watch.now())
-            stream, given, turn = cast("HookedStream", self._stream), hook.input_of(call), self._talk.turn
-            for event in stream.hook(given):
+            events, turn = self._dialogue.events_of(call), self._talk.turn
+            for event in events or ():
                 self._apply(event, is_waiting=True)
             if self._verdict is not None:
                 return
-            hook.answer(call, self._inbox.answer(stream, given, self._talk) if self._talk.turn > turn else "")
+            if events is not None:
+                self._dialogue.answer_hook(call, self._inbox, self._talk, has_turned=self._talk.turn > turn)
 
     def _read_lines(self, fd: int, data: bytes) -> None:
         for line in self._lines.feed(fd, data):
@@ -232,6 +235,11 @@ class Runner:
         elif isinstance(event, Finished):
             self._watch.finished(now)
             found = start_outcome.cannot(event)
+            if self._order.launch.talks and self._child is not None:
+                self._child.hang_up()
+        elif isinstance(event, PersonAsked):
+            if not self._dialogue.ask(event, self._talk.turn):
+                wake(self._layout)
         elif self._talk.rate_limited is not None:
             found = start_outcome.rate_limited(self._talk)
         elif isinstance(event, Spent):
@@ -254,15 +262,10 @@ class Runner:
         ends = self._inbox.interruption() or self._watch.session(self._talk)
         if stops and ends is None:
             self._child.resume()
-        self._wake()
+        wake(self._layout)
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
         return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed) or ends
-
-    def _wake(self) -> None:
-        """Signals the orchestrator, if there is one, that there is something to read."""
-        with step("wake"), contextlib.suppress(HoldfastError):
-            disk.touch(self._layout.signals / "WAKEUP")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -320,7 +323,7 @@ class Runner:
         write_exit(self._files, exit)
         if exit.ending is Ending.STOPPED:
             disk.unlink(self._files.stop, missing_ok=True)
-        self._wake()
+        wake(self._layout)
         return exit
 
     def _last_snapshot(self) -> str:
@@ -347,6 +350,8 @@ class Runner:
 
     def _judge(self) -> Stop:
         found = start_outcome.judge(self._verdict, self._talk, self._code, is_wrapped=self._order.sandbox != "none")
+        if self._child is not None and self._dialogue.desk.is_deferred and found.ending is Ending.DONE:
+            return Stop(Ending.ASKING, "The agent asks a person, and is resumed with the answer.")
         return start_outcome.explained(found, self._resources.found, self._order.task)
 
     def _exit(self, snapshot: str) -> Exit:

@@ -127,7 +127,8 @@ def _lines(row: Row | None, task: Task | None, facts: dict[str, Any]) -> Lines:
 
 def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Lines:
     if row.state is TaskState.PENDING_APPROVAL:
-        yield "waits", "for you to approve its result"
+        why = str(task.outcome.get("detail", "")) if task is not None else ""
+        yield "waits", "for you to approve its result" + (f": {why}" if why else "")
     for why in row.waits:
         yield "waits", why
     if row.lost:

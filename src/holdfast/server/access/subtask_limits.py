@@ -24,7 +24,7 @@ from holdfast.server.problems import Problem
 DEPTH_MAX = 4
 DESCENDANTS_MAX = 1000
 # `command`: what a task is worked on with, where that is no agent known by name.
-_SAME = ("command", "sandbox", "verify", "approve", "timeout_s", "max_attempts", "max_resumes")
+_SAME = ("command", "sandbox", "permissions", "verify", "approve", "timeout_s", "max_attempts", "max_resumes")
 _BUDGETS = tuple(f"budget_{name}" for name in Caps.__struct_fields__)
 _NOT_BY_AGENTS = (*_SAME, *_BUDGETS, "agent", "model", "script", "forked_from", "parent")
 

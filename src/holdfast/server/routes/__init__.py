@@ -31,6 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
+from holdfast.server.routes.conversation import reviews
 
 
 def all_operations() -> list[Operation]:
@@ -41,6 +42,7 @@ def all_operations() -> list[Operation]:
         *tasks.OPERATIONS,
         *journal.OPERATIONS,
         *decisions.OPERATIONS,
+        *reviews.OPERATIONS,
         *attempts.OPERATIONS,
         *agents.OPERATIONS,
         *outputs.OPERATIONS,

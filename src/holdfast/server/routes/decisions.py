@@ -80,7 +80,7 @@ class Forked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=128)] = ""
 
 
-def _decided(kind: str, decision: DecisionContext, params: dict[str, Any]) -> Changed:
+def decided(kind: str, decision: DecisionContext, params: dict[str, Any]) -> Changed:
     answer = decide(decision, kind, params)
     # What was cancelled with it stands behind it.
     row, *more = rows_of(decision, [task.id for task in answer.tasks])
@@ -93,7 +93,7 @@ def _about_task(kind: str) -> Any:
 
     def function(decision: DecisionContext, ask: Ask) -> Changed:
         about = {"tasks": [ask.task]} if is_of_several else {"task": ask.task}
-        return _decided(kind, decision, {**about, **msgspec.structs.asdict(ask.body)})
+        return decided(kind, decision, {**about, **msgspec.structs.asdict(ask.body)})
 
     return function
 
@@ -127,6 +127,15 @@ class SettledAs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`commit`: what its landing was rewritten as; empty where it was dropped on purpose."""
 
     commit: Annotated[str, Meta(max_length=200)] = ""
+
+
+class Answered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`question` is its id. `words`: why not, or what is said. `always`: the settings allow it from now on."""
+
+    question: Annotated[str, Meta(max_length=200)]
+    answer: Literal["allow", "deny", "say"]
+    words: Annotated[str, Meta(max_length=10_000)] = ""
+    always: bool = False
 
 
 _SPLITS = {
@@ -237,7 +246,7 @@ def undo(decision: DecisionContext, ask: Ask) -> Changed:
     task = _task_of(decision, ask.attempt)
     if ask.attempt != task.attempt.id:
         raise refused(task, "undone", "fork that turn instead.", f"{ask.attempt} is not its last attempt")
-    return _decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
+    return decided("undo", decision, {"task": task.id, "turn": ask.body.turn})
 
 
 def fork(decision: DecisionContext, ask: Ask) -> Changed:
@@ -245,7 +254,7 @@ def fork(decision: DecisionContext, ask: Ask) -> Changed:
     body: Forked = ask.body
     task = _task_of(decision, ask.attempt)
     spare = body.id or free_id(f"{task.id}-fork", decision.tasks)
-    return _decided("fork", decision, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
+    return decided("fork", decision, {"task": ask.attempt, "turn": body.turn, "id": body.id, "spare": spare})
 
 
 def _task_of(decision: DecisionContext, attempt: str) -> Task:
@@ -279,6 +288,7 @@ OPERATIONS = [
     _of_task("tell", "Tell a task's agent something, in the conversation that it has.", ToldWords),
     _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
+    _of_task("answer", "Answer what its agent asks; the first answer counts.", Answered),
     _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),
     _of_task("block", "Say that another task has to come first.", Blocked, block),
     _of_task("split", "Divide a task into subtasks, and wait for them.", Split, split),

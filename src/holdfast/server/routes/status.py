@@ -22,6 +22,7 @@ from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import LockRow, LostRow
 from holdfast.server.routes.tasks import row
 from holdfast.views.host import HostRow, host_row
+from holdfast.views.questions import QuestionRow, asked
 
 PROBLEMS_MAX = 100
 NODES_MAX = 5_000
@@ -40,6 +41,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
 
     `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
+    `asking`: how many tasks wait for a person's answer (GET /questions).
     `unconfined`: what to know where there is no sandbox and nobody has said so.
     `host`: the machine's free memory and load; `held`: why no agent is started though tasks are ready, or empty.
     `locks`: those with which a run that died keeps git from committing in a checkout.
@@ -59,6 +61,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     turns_run: int
     tokens_run: int
     finishing: str
+    asking: int
     problems: list[ProblemRow]
     cursor: str
     data_root: str
@@ -127,6 +130,7 @@ def status(api: Api, ask: Ask) -> Status:
         turns_run=state.run.turns,
         tokens_run=state.run.tokens,
         finishing=loop.landing,
+        asking=len(state.asking),
         problems=problems[:PROBLEMS_MAX],
         cursor=f"{position.run}:{position.seq}",
         data_root=str(api.layout.root),
@@ -152,7 +156,13 @@ def graph(api: Api, ask: Ask) -> TaskGraph:
     return TaskGraph(nodes, waits + parents, len(tasks))
 
 
+def questions(api: Api, ask: Ask) -> list[QuestionRow]:
+    return asked(api.context.ledger.state)
+
+
 OPERATIONS = [
+    Operation("GET", "/questions", "questions", "What agents ask a person, the oldest first.", questions,
+              answer=list[QuestionRow], right="operate", tag="status"),
     Operation("GET", "/status", "status", "The run as a whole.", status, answer=Status, lane="aside", tag="status"),
     Operation("GET", "/tasks/graph", "task_graph", "What waits for what.", graph, answer=TaskGraph, query=GraphQuery),
 ]  # fmt: skip

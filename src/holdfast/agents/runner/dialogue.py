@@ -1,0 +1,65 @@
+"""Brings answers to the agent: as the output of a hook that waits, or on its standard input where it is spoken with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from holdfast.agents.common import hook
+from holdfast.agents.runner.child import Child
+from holdfast.agents.runner.conversation import Conversation
+from holdfast.agents.runner.inbox import Inbox
+from holdfast.agents.runner.questions import LOOK_S, QuestionDesk
+from holdfast.domain.agent_events import AgentEvent, PersonAsked
+from holdfast.domain.attempt_records import Order
+from holdfast.layout import Attempt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from holdfast.ports import AskingStream, HookedStream, Stream, TalkingStream
+
+# How soon what the agent did not take at once is sent on.
+SEND_S = 0.02
+
+
+class Dialogue:
+    def __init__(self, files: Attempt, order: Order, stream: Stream) -> None:
+        self.desk = QuestionDesk(files, order)
+        self._stream, self._launch, self._agent = stream, order.launch, files.agent
+        self._reply = b""
+
+    def ask(self, asked: PersonAsked, turn: int) -> bool:
+        """Answers a call that the agent wants to make; False while it must wait for a person."""
+        verdict = self.desk.ask(asked, turn)
+        if verdict is not None:
+            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
+        return verdict is not None
+
+    def waiting_hooks(self) -> list[Path]:
+        return hook.waiting(self._agent) if self._launch.has_hook else []
+
+    def events_of(self, call: Path) -> Sequence[AgentEvent] | None:
+        """The events of a hook's call; None: it has to wait."""
+        return cast("HookedStream", self._stream).hook(hook.input_of(call))
+
+    def answer_hook(self, call: Path, inbox: Inbox, talk: Conversation, *, has_turned: bool) -> None:
+        """Lets a hook go on, with the decision about its call, or behind a turn with a person's message."""
+        reply, self._reply = self._reply.decode(), b""
+        if has_turned and not reply:
+            reply = inbox.answer(cast("HookedStream", self._stream), hook.input_of(call), talk)
+        hook.answer(call, reply)
+
+    def pause_s(self, child: Child, is_in_tool: bool) -> float:
+        """Seconds until there may be something to answer or to send."""
+        if self._launch.has_hook and (is_in_tool or self._launch.policy.is_kept):
+            return hook.POLL_S
+        return SEND_S if child.is_sending else LOOK_S if self.desk.is_open else float("inf")
+
+    def pump(self, child: Child) -> None:
+        """Sends the agent what there is to tell it."""
+        for asked, verdict in self.desk.answers():
+            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
+        if self._launch.talks:
+            reply, self._reply = self._reply, b""
+            child.send(reply + cast("TalkingStream", self._stream).outgoing())

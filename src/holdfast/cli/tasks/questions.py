@@ -1,0 +1,60 @@
+"""`questions` and `answer`: what agents ask a person, and a person's answers."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.options import find_app, print_json, prints_json
+from holdfast.cli.tasks.decisions import decide_and_tell
+from holdfast.domain.wording import moment, plain
+
+
+@click.command(epilog="Example:  holdfast questions --json | jq -r '.[].id'")
+@click.argument("task", default="")
+@click.option("--all", "shows_answered", is_flag=True, help="Also those that have their answer, of attempts under way.")
+@prints_json
+def questions(ctx: click.Context, task: str, shows_answered: bool, as_json: bool) -> None:
+    """List what agents ask: leave to make a call, or words. Each waits for `holdfast answer`.
+
+    Shows the tool, and the command or the diff of what it would do. Takes no lock and changes nothing.
+    """
+    from holdfast.views.questions import asked
+
+    app = find_app(ctx)
+    found = [row for row in asked(app.look().state, answered=shows_answered) if task in ("", row.task)]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("Nobody asks anything.")
+    for row in found:
+        what = "asks" if row.kind == "words" else f"wants to call {row.tool}"
+        click.echo(plain(f"{row.id}  {row.agent} {what}, since {moment(row.asked_at)}"))
+        for line in row.preview.splitlines():
+            click.echo(plain(f"    {line}"))
+        click.echo(plain(f"  {row.next_step}" if not row.answer else f"  {row.answer} by {row.by}: {row.words}"))
+
+
+@click.command(
+    epilog="Examples:  holdfast answer fix-login.1.q1 --allow  ·  holdfast answer fix-login.1.q2 --deny no  ·  "
+    "holdfast answer fix-login.1.q3 --say 'the blue one'"
+)
+@click.argument("question")
+@click.option("--allow", "allows", is_flag=True, help="The agent may make this call, this once.")
+@click.option("--always", is_flag=True, help="It may, and the settings allow such a call from now on.")
+@click.option("--deny", metavar="WHY", help="It may not; the agent gets the reason.")
+@click.option("--say", metavar="WORDS", help="The answer in words, to a question that wants words.")
+@prints_json
+def answer(
+    ctx: click.Context, question: str, allows: bool, always: bool, deny: str | None, say: str | None, as_json: bool
+) -> None:
+    """Answer what an agent asks; `holdfast questions` lists the questions.
+
+    The answer is journalled, whether a run is alive or not; a run gives it to the agent at once, otherwise the next one
+    does. The first answer counts. --always writes a rule into `permissions` of config/settings.yaml.
+    """
+    if sum((allows or always, deny is not None, say is not None)) != 1:
+        raise click.UsageError("Say one of --allow, --always, --deny WHY and --say WORDS.")
+    kind = "allow" if allows or always else "deny" if deny is not None else "say"
+    words = deny if deny is not None else say or ""
+    decide_and_tell(ctx, "answer", as_json, question=question, answer=kind, words=words, always=always)

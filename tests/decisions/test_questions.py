@@ -1,0 +1,161 @@
+"""Questions of agents: asked, journalled, answered by a person or by time, and told to the agent. Real runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.task import TaskState
+from holdfast.storage.records import attempt_folder
+from kit.git import git
+from kit.program import begin, holdfast
+from kit.project import add, layout, state
+from kit.tasks import ask, journal
+from kit.waiting import wait_for
+
+ASKS = {"permissions": "ask"}
+LATER = "write a.txt one\nask-later run echo x >> {ran}\nwrite b.txt two\n"
+HELD = "write a.txt one\nask run echo x >> {ran}\nwrite b.txt two\n"
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """A file outside of everything: each run of the tool adds a letter."""
+    return tmp_path / "ran.txt"
+
+
+def asking(repo: Path, script: str, ran: Path, **more: object) -> str:
+    """A run ends with the question open; returns its id."""
+    add(repo, "a", script.format(ran=ran), **{**ASKS, **more})
+    holdfast(repo, "run", code=20)
+    (question,) = ask(repo, "questions")
+    return str(question["id"])
+
+
+def test_a_call_that_needs_a_person_becomes_a_question_and_its_task_pauses(repo: Path, ran: Path) -> None:
+    name = asking(repo, LATER, ran)
+    assert name == "a.1.q1" and not ran.exists()
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.OPEN and state(repo).asking == {"a"} and task.attempt.turn == 1
+    (entry,) = journal(repo, "question_asked")
+    assert entry.inputs["tool"] == "run" and entry.inputs["argument"] == f"echo x >> {ran}"
+    assert "wants to call run" in holdfast(repo, "questions")
+    assert "asks a person" in holdfast(repo, "status")
+    # It is not ready: another run does not start it again.
+    holdfast(repo, "run", code=20)
+    assert state(repo).tasks["a"].start.number == 1
+    holdfast(repo, "check")
+
+
+def test_an_allowed_call_is_made_once_and_the_attempt_goes_on(repo: Path, ran: Path) -> None:
+    name = asking(repo, LATER, ran)
+    holdfast(repo, "answer", name, "--allow")
+    assert not state(repo).asking
+    holdfast(repo, "run")
+    assert ran.read_text() == "x\n"
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.CLOSED and task.attempts == 1 and not task.questions
+    assert git(repo, "show", "main:b.txt") == "two"
+    story = holdfast(repo, "history", "a")
+    assert "Asks a person for leave to call run" in story and "allowed it" in story
+    holdfast(repo, "check")
+
+
+def test_a_denied_call_is_not_made_and_the_agent_is_told_why(repo: Path, ran: Path) -> None:
+    name = asking(repo, LATER, ran)
+    holdfast(repo, "answer", name, "--deny", "not on a Monday")
+    holdfast(repo, "run")
+    assert not ran.exists() and state(repo).tasks["a"].state is TaskState.CLOSED
+    assert "not on a Monday" in layout(repo).attempt_files("a.1").traces.read_text()
+
+
+def test_an_agent_that_waits_as_a_process_gets_its_answer_while_it_waits(repo: Path, ran: Path) -> None:
+    add(repo, "a", HELD.format(ran=ran), **ASKS)
+    run = begin(repo)
+    wait_for(lambda: ask(repo, "questions"))
+    assert state(repo).tasks["a"].state is TaskState.IN_PROGRESS
+    holdfast(repo, "answer", "a.1.q1", "--allow")
+    assert run.wait(60) == 0
+    assert ran.read_text() == "x\n"
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.CLOSED and task.start.number == 1
+
+
+def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None:
+    name = asking(repo, "ask-later question Which colour?\n", ran)
+    holdfast(repo, "answer", name, "--say", "the blue one")
+    holdfast(repo, "run")
+    assert git(repo, "show", "main:answer.txt") == "the blue one"
+
+
+def test_a_second_answer_is_refused_and_says_who_answered_what(repo: Path, ran: Path) -> None:
+    name = asking(repo, LATER, ran)
+    holdfast(repo, "answer", name, "--deny", "never")
+    told = holdfast(repo, "answer", name, "--allow", code=9)
+    assert "was answered by" in told and "deny" in told and "never" in told
+    holdfast(repo, "run")
+    told = holdfast(repo, "answer", name, "--allow", code=9)
+    assert "was answered by" in told and "never" in told
+    assert "no question" in holdfast(repo, "answer", "a.1.q9", "--allow", code=2)
+
+
+def kill_agent(repo: Path, attempt: str = "a.1") -> None:
+    running = attempt_folder.read_process(layout(repo).attempt_files(attempt))
+    assert running is not None
+    os.kill(running.agent.pid, signal.SIGKILL)
+
+
+def test_an_agent_killed_while_it_waits_asks_again_and_nobody_is_asked_twice(repo: Path, ran: Path) -> None:
+    add(repo, "a", HELD.format(ran=ran), **ASKS)
+    run = begin(repo)
+    wait_for(lambda: ask(repo, "questions"))
+    kill_agent(repo)
+    assert run.wait(60) == 20
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.OPEN and [each["id"] for each in ask(repo, "questions")] == ["a.1.q1"]
+    holdfast(repo, "answer", "a.1.q1", "--allow")
+    holdfast(repo, "run")
+    assert ran.read_text() == "x\n" and len(journal(repo, "question_asked")) == 1
+    assert state(repo).tasks["a"].state is TaskState.CLOSED
+
+
+def test_a_waiting_agent_needs_no_slot(repo: Path, ran: Path) -> None:
+    add(repo, "a", HELD.format(ran=ran), **ASKS)
+    run = begin(repo, HOLDFAST_MAX_AGENTS="1")
+    wait_for(lambda: ask(repo, "questions"))
+    add(repo, "b", "write c.txt three\n")
+    wait_for(lambda: (found := state(repo).tasks.get("b")) is not None and found.state is TaskState.CLOSED)
+    holdfast(repo, "answer", "a.1.q1", "--deny", "no")
+    assert run.wait(60) == 0
+
+
+def test_an_unanswered_question_is_denied_after_the_time_that_the_settings_give(repo: Path, ran: Path) -> None:
+    asking(repo, LATER, ran)
+    holdfast(repo, "run", env={"HOLDFAST_QUESTION_TIMEOUT_S": "0.01"})
+    assert not ran.exists() and state(repo).tasks["a"].state is TaskState.CLOSED
+    (entry,) = journal(repo, "question_answered")
+    assert entry.inputs["by"] == "timeout" and "Nobody answered in time" in holdfast(repo, "history", "a")
+
+
+@pytest.mark.parametrize("decision", [("cancel", "a"), ("undo", "a", "--turn", "1")])
+def test_a_question_of_a_task_that_was_cancelled_or_put_back_is_closed(
+    repo: Path, ran: Path, decision: tuple[str, ...]
+) -> None:
+    name = asking(repo, LATER, ran)
+    holdfast(repo, *decision)
+    assert ask(repo, "questions") == []
+    assert "closed without an answer" in holdfast(repo, "answer", name, "--allow", code=9)
+    holdfast(repo, "check")
+
+
+def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
+    rules = [{"do": "allow", "tool": "run", "input": "echo x >> *"}, {"do": "deny", "tool": "write", "input": "b.txt*"}]
+    script = f"ask run echo x >> {ran}\nask write b.txt no\nask write c.txt yes\n"
+    add(repo, "a", script, permissions=[*rules, {"do": "allow", "tool": "write"}])
+    holdfast(repo, "run")
+    assert ran.read_text() == "x\n" and git(repo, "ls-tree", "--name-only", "main", "--", "b.txt", "c.txt") == "c.txt"
+    assert not journal(repo, "question_asked")
+    assert "forbid" in layout(repo).attempt_files("a.1").traces.read_text()
