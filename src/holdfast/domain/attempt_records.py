@@ -84,6 +84,24 @@ def folder_name(worktree: str) -> str:
     return f"{plain[:_NAME_CHARS_MAX]}-{digits}"
 
 
+class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runner tells an agent by the Agent Client Protocol, beside the prompt.
+
+    `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
+    `sets_model`: the model is asked for by the protocol, not by an argument.
+    `load_after`: Unix seconds before which the conversation cannot be loaded.
+    `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
+    """
+
+    title: str
+    session: str = ""
+    servers: str = "[]"
+    sets_model: bool = False
+    counted_usd: float = 0.0
+    load_after: float = 0.0
+    sign_in: str = ""
+
+
 class Launch(msgspec.Struct, frozen=True):
     """The call of an agent. `env` is set on top of what the allow-list lets through, and holds no secret.
 
@@ -105,6 +123,7 @@ class Launch(msgspec.Struct, frozen=True):
     (`ports.py:TalkingStream`). `stdin` is then the stream's to send.
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
+    `protocol`: it is spoken with by the Agent Client Protocol; `stdin` is the prompt then.
     """
 
     argv: tuple[str, ...]
@@ -124,6 +143,7 @@ class Launch(msgspec.Struct, frozen=True):
     homes: tuple[Home, ...] = ()
     policy: PermissionPolicy = PermissionPolicy()
     talks: bool = False
+    protocol: ProtocolCall | None = None
 
 
 class Resources(msgspec.Struct, frozen=True):

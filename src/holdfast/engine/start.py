@@ -332,6 +332,7 @@ def _order(
         session=found.session,
         turn=task.attempt.turn,
         counted=(used.tokens_in, used.tokens_out),
+        counted_usd=used.usd,
         policy=policy_of(context.config, made, agent.name),
         answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
@@ -367,8 +368,7 @@ def _full_session(layout: Layout, config: Config, task: Task, agent: Agent) -> s
     most = config.session_turns_max, config.session_tokens_max
     if not task.session or not agent.can.resume or most == (None, None) or task.start.number >= ROTATED_STARTS_MAX:
         return ""
-    # Only the conversation that asked knows what the answer is to.
-    if is_answered_start(task):
+    if is_answered_start(task):  # Only the conversation that asked knows what the answer is to.
         return ""
     return full_session(session_use(layout, task.id, task.attempts, task.session), *most)
 

@@ -189,12 +189,13 @@ SENTENCES: dict[str, Sentence] = {
     ),
     **_effect_sentences(),
 }  # fmt: skip
-# Where what the state machine was told says more than the state that it led to.
+# Where the event that the state machine had, or the reason for it, says more than the state that it led to.
 _EVENTS = {
     ("task_opened", "approved"): "The plan is approved",
     ("task_opened", "unclaim"): "Given back, for another to take",
     ("task_opened", "force_reassign"): "Taken away, for another to take",
     ("task_opened", "requeue"): "Put back; it can be continued",
+    ("task_opened", "session_full"): "Put back, for another conversation with the history in its prompt",
     ("task_opened", "requeued_for_retry"): "To be continued from its last turn",
     ("task_opened", "retry"): "Opened again for another attempt",
     ("task_opened", "changes_requested"): "Sent back by a person, with comments; the same conversation goes on",
@@ -208,10 +209,6 @@ _EVENTS = {
     ("task_cancelled", "rejected"): "The plan was rejected",
     ("task_orphaned", "crash"): "Its agent died",
     ("task_orphaned", "heartbeat_timeout"): "Its agent gave no sign of life any more",
-}
-# Where the reason says more than either.
-_OF_REASON = {
-    ("task_opened", "session_full"): "Put back, for another conversation with the history in its prompt",
 }
 # A reason of the state machine's, in words; empty: the sentence says it already.
 _REASONS = {
@@ -287,8 +284,8 @@ def plain_words(entry: Entry) -> str:
         template = SENTENCES[kind].plain
         if callable(template):
             return template(inputs)
-        template = _EVENTS.get((kind, str(inputs.get("event")))) or template
-        template = _OF_REASON.get((kind, str(inputs.get("reason")))) or template
+        told = (_EVENTS.get((kind, str(inputs.get(name)))) for name in ("reason", "event"))
+        template = next(filter(None, told), template)
         made = _filled(template, inputs)
     else:
         # Of a newer Holdfast, maybe: its name is better than nothing.

@@ -19,9 +19,9 @@ def test_the_use_of_a_conversation_is_summed_over_attempts(tmp_path: Path) -> No
         disk.mkdir(files.root)
         with LineLedger(files.turns) as turns, LineLedger(files.spend) as spend:
             turns.append({"turn": 1, "session": session})
-            spend.append({"session": session, "tokens_in": 10, "tokens_out": 1})
-    assert session_use(layout, "t", 3, "a") == SessionUse(2, 20, 2)
-    assert session_use(layout, "t", 3, "b") == SessionUse(1, 10, 1)
+            spend.append({"session": session, "tokens_in": 10, "tokens_out": 1, "usd": 0.5})
+    assert session_use(layout, "t", 3, "a") == SessionUse(2, 20, 2, 1.0)
+    assert session_use(layout, "t", 3, "b") == SessionUse(1, 10, 1, 0.5)
     assert session_use(layout, "t", 3, "") == SessionUse()
 
 

@@ -84,7 +84,6 @@ class Claude(Cli):
         if os.geteuid() == 0:
             # Without it Claude Code refuses to work without asking as root.
             env["IS_SANDBOX"] = "1"
-        folder = home("CLAUDE_CONFIG_DIR", ".claude")
         return Launch(
             tuple(argv),
             stdin=work.prompt,
@@ -94,12 +93,14 @@ class Claude(Cli):
             has_hook=True,
             stream=self.name,
             model=work.model,
-            # `projects` has a folder for each worktree, with its conversations and its memory.
-            homes=(
-                Home(str(folder), forgotten=_FORGOTTEN),
-                Home(str(folder / "projects"), ("{worktree}",), ("*",)),
-            ),
+            homes=homes(),
         )
+
+
+def homes() -> tuple[Home, ...]:
+    """`projects` has a folder for each worktree, with its conversations and its memory."""
+    folder = home("CLAUDE_CONFIG_DIR", ".claude")
+    return (Home(str(folder), forgotten=_FORGOTTEN), Home(str(folder / "projects"), ("{worktree}",), ("*",)))
 
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}

@@ -17,6 +17,7 @@ class SessionUse(NamedTuple):
     turns: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    usd: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -25,14 +26,15 @@ class SessionUse(NamedTuple):
 
 def session_use(layout: Layout, task: str, attempts: int, session: str) -> SessionUse:
     """Counts what the attempts' own files say of the conversation; nothing for a start that begins one."""
-    turns = tokens_in = tokens_out = 0
+    turns, tokens_in, tokens_out, usd = 0, 0, 0, 0.0
     for number in range(1, attempts + 1) if session else ():
         files = layout.attempt_files(f"{task}.{number}")
         turns += sum(1 for _ in _of_session(files.turns, session))
         for record in _of_session(files.spend, session):
             tokens_in += record["tokens_in"]
             tokens_out += record["tokens_out"]
-    return SessionUse(turns, tokens_in, tokens_out)
+            usd += record["usd"]
+    return SessionUse(turns, tokens_in, tokens_out, usd)
 
 
 def _of_session(path: Path, session: str) -> Iterator[dict[str, Any]]:
