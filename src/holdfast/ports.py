@@ -289,6 +289,8 @@ class Agent(Protocol):
         """A sentence that says why it cannot work on such a task here, with what to type; empty when it can."""
 
     def launch(self, work: Work) -> Launch: ...
+    def interactive(self, work: Work) -> Launch | None:
+        """Its own conversation in a person's terminal; None where its program has none, or cannot resume it."""
 
 
 # -- the backlog ------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ import pytest
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
-from holdfast.engine import start
 from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import session_use
 from holdfast.storage.records.blobs import Blobs
 from kit.git import git
 from kit.program import begin, holdfast
@@ -319,7 +319,7 @@ def test_an_attempt_that_was_started_often_stays_in_its_conversation(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It makes two turns in each, and is ended behind the second; it would never get to its end."""
-    monkeypatch.setattr(start, "ROTATED_STARTS_MAX", 2)
+    monkeypatch.setattr(session_use, "ROTATED_STARTS_MAX", 2)
     declare(repo, "session\nedit a.txt $n; edit a.txt again$n; sleep 0.2; finish success\n", session_turns_max=1)
     task(repo, max_attempts=1)
     holdfast(repo, "run")

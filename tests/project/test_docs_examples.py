@@ -48,6 +48,8 @@ RUN_ELSEWHERE = {
     "edit": "tests/cli/test_tasks.py",
     "promote": "tests/decisions/test_decisions.py",
     "tell": "tests/decisions/test_conversations.py",
+    "take": "tests/decisions/test_takeovers.py",
+    "give-back": "tests/decisions/test_takeovers.py",
     "resolve": "tests/decisions/test_resolve.py",
     "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",

@@ -54,6 +54,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Continue the last attempt of a task that has failed or was stopped.",
     ),
     "tell": ("holdfast.cli.tasks.conversations:tell", "Tell a task's agent something, in its conversation."),
+    "take": (
+        "holdfast.cli.tasks.takeovers:take",
+        "Talk to a task's agent yourself, in this terminal.",
+    ),
+    "give-back": ("holdfast.cli.tasks.takeovers:give_back", "Give a task back that somebody has taken."),
     "reassign": ("holdfast.cli.tasks.decisions:reassign", "Take a task from its agent and give it to another."),
     "promote": ("holdfast.cli.tasks.decisions:promote", "Land what an attempt made, again or after all."),
     "turns": ("holdfast.cli.tasks.turns:turns", "List the turns of an attempt: what each did, and cost."),

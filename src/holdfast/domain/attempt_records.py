@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.fsm import Machine, Transition
 from holdfast.domain.spend import Caps, Spend
-from holdfast.domain.task_record import Message
 from holdfast.questions.records import Question
 from holdfast.questions.rules import PermissionPolicy
 

@@ -15,13 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.domain import claims, effect_entries, entries, outage, task_record
+from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
-from holdfast.domain.task_record import Landing, Message, Task
+from holdfast.domain.task_record import Landing, Task
 from holdfast.errors import EntryUnfit, IllegalTransition
 
 
@@ -157,11 +158,6 @@ class State:
         task = Task(added.task, added.state, added.definition, moment, moment, number=len(self.tasks))
         task.outcome, task.unfiled = added.outcome, added.text
         self.tasks[added.task] = task
-
-    def _tell(self, entry: EntryLike, told: entries.TaskTold) -> None:
-        task = self.known(told.task)
-        if all(each.id != told.id for each in task.told):
-            task.told += (Message(told.id, told.message, told.by, entry.timestamp),)
 
     def _file(self, entry: EntryLike, filed: entries.TasksFiled) -> None:
         for name in filed.tasks:
@@ -378,7 +374,9 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
-    entries.TaskTold: State._tell,
+    TaskTold: lambda state, entry, told: task_record.tell(state.known(told.task), told, entry.timestamp),
+    TaskTaken: lambda state, entry, taken: task_record.take(state._open_task(taken.task), taken),
+    TaskGivenBack: lambda state, entry, given: task_record.give_back(state._open_task(given.task), given),
     entries.TaskProgressed: State._progress,
     entries.TaskMoved: State._move,
     entries.TaskFlagged: State._flag,

@@ -12,8 +12,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.domain.conversations.conversation_entries import TAKEN_BY, TaskGivenBack, TaskTaken, TaskTold
+from holdfast.domain.conversations.conversation_records import Message, Taken
 from holdfast.domain.effect_entries import SpawnIntended
-from holdfast.domain.entries import QuestionAnswered, QuestionAsked, TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.entries import (
+    STOPPED,
+    QuestionAnswered,
+    QuestionAsked,
+    TaskFlagged,
+    TaskMoved,
+    TurnUndone,
+)
 from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
@@ -46,15 +55,6 @@ class Past(msgspec.Struct, frozen=True):
     @property
     def number(self) -> int:
         return int(self.attempt.rpartition(".")[2])
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A person's message to the agent that no start is known to have seen."""
-
-    id: str
-    text: str
-    by: str = ""
-    at: float = 0.0
 
 
 class LastClaim(msgspec.Struct, frozen=True, gc=False):
@@ -183,6 +183,10 @@ class Task(msgspec.Struct):
     cause: str = ""
     # A person has granted what this attempt made.
     approved: bool = False
+    # A person works in its worktree, in the agent's own conversation.
+    taken: Taken | None = None
+    # A person did so after its last start.
+    was_taken: bool = False
     # What its agent asked a person in this attempt: open ones, and answers that it may still need.
     questions: tuple[Question, ...] = ()
     # What a person said has happened and must not be repeated: gates, as `gate:<name>`.
@@ -305,7 +309,31 @@ def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None
     attempt, number = task.attempt, max(spawn.start, task.start.number)
     task.attempt = replace(attempt, base=spawn.base or attempt.base, begun=attempt.begun or spawn.tree)
     task.start = LastStart(number, intent, moment, spawn.reserved)
-    task.restored = False
+    task.restored = task.was_taken = False
+
+
+def tell(task: Task, told: TaskTold, moment: float) -> None:
+    if all(each.id != told.id for each in task.told):
+        task.told += (Message(told.id, told.message, told.by, moment),)
+
+
+def take(task: Task, taken: TaskTaken) -> None:
+    process = f", process {taken.pid} on {taken.host}" if taken.pid else ""
+    task.parked = f"{TAKEN_BY}{taken.by or 'a person'}{process}"
+    task.taken = Taken(
+        id=taken.id,
+        by=taken.by,
+        pid=taken.pid,
+        start_ticks=taken.start_ticks,
+        boot_id=taken.boot_id,
+        host=taken.host,
+    )
+
+
+def give_back(task: Task, given: TaskGivenBack) -> None:
+    task.taken, task.parked, task.was_taken = None, STOPPED if given.park else "", True
+    if given.attempt == task.attempt.id and given.tree:
+        task.attempt = replace(task.attempt, tree=given.tree)
 
 
 def ask(task: Task, asked: QuestionAsked, moment: float) -> str:

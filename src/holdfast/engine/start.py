@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,13 @@ from holdfast.processes.resources import of_machine
 from holdfast.snapshots.snapshots import ROOT
 from holdfast.storage.audit.key import configured_path
 from holdfast.storage.records.blobs import Blobs
-from holdfast.storage.records.session_use import SessionUse, full_session, idle_turns, left, session_use
+from holdfast.storage.records.session_use import SessionUse, idle_turns, is_rotating, left, rotation, session_use
 from holdfast.worktrees import merges, pins
 from holdfast.worktrees.attempt_commits import base_of
 from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
 ORDER_TYPE = "application/json"
-# An attempt that was started so often stays in its conversation, however long: otherwise an agent that needs more turns
-# than `session_turns_max` to find its way would begin new ones for ever.
-ROTATED_STARTS_MAX = 50
 
 
 class NotStarted(msgspec.Struct, frozen=True):
@@ -183,7 +181,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
     make_tree = functools.partial(hold, context.worktrees, task, base, found.snapshot, found.begin)
     with context.preparation.prepare(place, make_tree, functools.partial(carry_out, context)) as prepared:
         context.preparation.run_hook("before_start", context.config.worktree.before_start, place, prepared)
-        order = _order(context, task, made, agent, found, caps=caps, variables=prepared.variables)
+        order = order_of(context, task, made, agent, found, caps=caps, variables=prepared.variables)
         digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
         intended = SpawnIntended(
             task=task.id,
@@ -311,7 +309,7 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
 # -- the order for its runner ------------------------------------------------------------------------------------------
 
 
-def _order(
+def order_of(
     context: RunContext,
     task: Task,
     made: Definition,
@@ -320,8 +318,10 @@ def _order(
     *,
     caps: Caps,
     variables: Mapping[str, str],
+    is_interactive: bool = False,
 ) -> Order:
-    """All that the runner needs to know for this start."""
+    """All that the runner needs to know for this start. `is_interactive`: a person talks to the agent, or has a shell
+    where its program has no such mode."""
     used = session_use(context.layout, task.id, task.attempts, found.session)
     work = Work(
         task=task.id,
@@ -336,7 +336,9 @@ def _order(
         policy=policy_of(context.config, made, agent.name),
         answers=bool(found.session) and is_answered_start(task) and not task.told,
     )
-    launch = agent.launch(work)
+    launch = (agent.interactive(work) or shell()) if is_interactive else agent.launch(work)
+    # A task's own command, started anew, would do everything again.
+    can_rotate = (agent.can.resume or launch.uses_model) and is_rotating(task)
     return Order(
         task=task.id,
         attempt=task.attempt.id,
@@ -348,7 +350,7 @@ def _order(
         private=str(context.worktrees.private(task.id)),
         turn=task.attempt.turn,
         done=task.attempt.turn - task.attempt.undone,
-        limits=_limits(context, made, caps, used if _can_rotate(agent, launch, task) else None),
+        limits=_limits(context, made, caps, used if can_rotate and not is_interactive else None),
         idle_turns=idle_turns(context.layout.attempt_files(task.attempt.id)),
         passed_on=tuple(context.config.agent_env),
         exclude=context.worktrees.left_out(task.id),
@@ -363,19 +365,14 @@ def _order(
     )
 
 
+def shell() -> Launch:
+    return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
+
+
 def _full_session(layout: Layout, config: Config, task: Task, agent: Agent) -> str:
     """The reason why the task's conversation is not resumed by this start; empty where there is none, or none yet."""
     most = config.session_turns_max, config.session_tokens_max
-    if not task.session or not agent.can.resume or most == (None, None) or task.start.number >= ROTATED_STARTS_MAX:
-        return ""
-    if is_answered_start(task):  # Only the conversation that asked knows what the answer is to.
-        return ""
-    return full_session(session_use(layout, task.id, task.attempts, task.session), *most)
-
-
-def _can_rotate(agent: Agent, launch: Launch, task: Task) -> bool:
-    """Whether another conversation may follow. A task's own command, started anew, would do everything again."""
-    return (agent.can.resume or launch.uses_model) and task.start.number < ROTATED_STARTS_MAX
+    return rotation(layout, task, *most) if agent.can.resume else ""
 
 
 def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse | None) -> AttemptLimits:

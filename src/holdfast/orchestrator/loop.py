@@ -23,6 +23,7 @@ from holdfast.decisions.mailbox import Asked, Mailbox
 from holdfast.decisions.questions import answer_overdue
 from holdfast.decisions.remote_claims import lapse
 from holdfast.decisions.stops import end_agents, leave
+from holdfast.decisions.takeovers import return_abandoned
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
@@ -247,8 +248,6 @@ class Loop:
         self.board.keep_up()
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
-        for task in self.at_work:
-            self.context.spawn.deliver(task)
         active = sorted(self.board.active)
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
@@ -318,6 +317,7 @@ class Loop:
         files = self.context.layout.attempt_files(task.attempt.id)
         seen = self.context.spawn.look(task)
         self.context.turns.follow(task)
+        self.context.spawn.deliver(task)
         if seen is not Liveness.ALIVE:
             self.context.silence.forget(task.attempt.id)
         if seen is Liveness.ENDED:
@@ -374,6 +374,7 @@ class Loop:
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
             self.context.seal_daily()
+            return_abandoned(self.context)
             self._beat_at = now
 
     def _is_over(self) -> bool:

@@ -95,6 +95,9 @@ class ProtocolAgent:
                     )
         return ""
 
+    def interactive(self, work: Work) -> Launch | None:
+        return None
+
     def launch(self, work: Work) -> Launch:
         declared = self._declared
         names_model = any("{model}" in part for part in declared.acp)

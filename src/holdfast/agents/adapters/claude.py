@@ -96,6 +96,10 @@ class Claude(Cli):
             homes=homes(),
         )
 
+    def talk(self, work: Work) -> Launch:
+        servers = ("--mcp-config", "{files}/mcp.json") if self.servers else ()
+        return self._as_person(work, "--resume", work.session, *servers)
+
 
 def homes() -> tuple[Home, ...]:
     """`projects` has a folder for each worktree, with its conversations and its memory."""

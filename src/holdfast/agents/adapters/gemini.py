@@ -92,6 +92,9 @@ class Gemini(Cli):
             homes=homes(),
         )
 
+    def talk(self, work: Work) -> Launch:
+        return self._as_person(work, "--resume", work.session)
+
 
 def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"

@@ -109,6 +109,12 @@ class Opencode(Cli):
             homes=homes(),
         )
 
+    def talk(self, work: Work) -> Launch:
+        made = self._as_person(work, "--session", work.session)
+        # Its settings file names a plugin that waits for a runner.
+        env = {name: value for name, value in made.env.items() if name != "OPENCODE_CONFIG"}
+        return msgspec.structs.replace(made, env=env)
+
 
 def homes() -> tuple[Home, ...]:
     """Makes its programs and plugins read-only: they are beside the conversations, and the next start runs them."""

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.agents.common import environment, error_phrases, json_fields, resets
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
@@ -63,6 +65,23 @@ class Cli(ABC):
 
     def launch(self, work: Work) -> Launch:
         return environment.with_settings(self.call(work), self._settings)
+
+    def interactive(self, work: Work) -> Launch | None:
+        called = self.talk(work) if work.session else None
+        return environment.with_settings(called, self._settings) if called is not None else None
+
+    def talk(self, work: Work) -> Launch | None:
+        """The command line by which a person continues the conversation; None where there is none."""
+        return None
+
+    def _as_person(self, work: Work, *argv: str) -> Launch:
+        """Its own program with these arguments: without what a runner needs, and with the permissions of a person, who
+        can be asked."""
+        call = self.call(work)
+        files = {name: text for name, text in call.files.items() if name == "mcp.json"}
+        argv = (self.program, *argv, *(("--model", work.model) if work.model else ()))
+        facts = {"argv": argv, "stdin": "", "prompt": "", "files": files, "has_hook": False, "stream": ""}
+        return msgspec.structs.replace(call, **facts)
 
     @property
     def permission(self) -> Permission:

@@ -114,9 +114,9 @@ def snapshots() -> None:
     holdfast snapshots list TASK|ATTEMPT [--json]
     holdfast snapshots export TASK|ATTEMPT --turn N FOLDER [--json]
 
-    They are `turn-<n>`, `start-<n>` and `end-<n>` of each start, `orphan-<n>` as found after a crash, and `undo-<n>` as
-    it was before an undo. Each is a git commit under refs/attempts/ in snapshots.git of the data root, which git
-    itself can show, too.
+    They are `turn-<n>`, `start-<n>` and `end-<n>` of each start, `orphan-<n>` as found after a crash, `undo-<n>` as it
+    was before an undo, and `taken-<n>` as it was when a person gave the task back. Each is a git commit under
+    refs/attempts/ in snapshots.git of the data root, which git itself can show, too.
     """
 
 

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.domain.attempt_records import Ending
+from holdfast.domain.task_record import Task, is_answered_start
 from holdfast.domain.wording import plural
 from holdfast.layout import Attempt, Layout
 from holdfast.storage.records import attempt_folder, ledger
+
+# An attempt that was started so often stays in its conversation, however long: otherwise an agent that needs more turns
+# than `session_turns_max` to find its way would begin new ones for ever.
+ROTATED_STARTS_MAX = 50
 
 
 class SessionUse(NamedTuple):
@@ -49,6 +54,20 @@ def full_session(used: SessionUse, turns_max: int | None, tokens_max: int | None
     if tokens_max is not None and used.tokens >= tokens_max:
         return f"the conversation has taken {used.tokens:,} tokens, and session_tokens_max is {tokens_max:,}"
     return ""
+
+
+def is_rotating(task: Task) -> bool:
+    """Whether its attempt may still begin another conversation."""
+    return task.start.number < ROTATED_STARTS_MAX
+
+
+def rotation(layout: Layout, task: Task, turns_max: int | None, tokens_max: int | None) -> str:
+    """The reason why the task's conversation is not resumed by its next start; empty where it is, or there is none."""
+    if not task.session or (turns_max, tokens_max) == (None, None) or not is_rotating(task):
+        return ""
+    if is_answered_start(task):  # Only the conversation that asked knows what the answer is to.
+        return ""
+    return full_session(session_use(layout, task.id, task.attempts, task.session), turns_max, tokens_max)
 
 
 def left(most: int | None, used: int | None) -> int | None:
