@@ -54,6 +54,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "owner": f"pid {runs.pid}, run {runs.run}" if runs else "",
             "runs": {"pid": runs.pid, "run": runs.run, "since": runs.since} if runs else None,
             "at_work": agents,
+            "judging": [{"task": row.id, "what": row.judging} for row in rows if row.judging],
             "outages": outages,
             "host": host,
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
@@ -78,6 +79,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
         click.echo(plain(f"{'outage':21} {each.text}"))
     _print_locks(locks)
     _print_agents(agents, runs is not None)
+    _print_judging(rows, runs is not None)
     _print_waiting(rows)
     _print_asking(rows)
 
@@ -103,6 +105,17 @@ def _print_agents(agents: list[AtWork], is_run: bool) -> None:
             told += f"  does not reach its model, and tries again: {each.retrying}"
         click.echo(plain(told.rstrip())[:200])
     _print_more(len(agents), "holdfast attach")
+
+
+def _print_judging(rows: list[Row], is_run: bool) -> None:
+    judged = [row for row in rows if row.judging]
+    if judged:
+        click.echo(
+            "\nbeing judged" + ("" if is_run else " when the run died; the next `holdfast run` judges them again")
+        )
+    for row in judged[:SHOWN_MAX]:
+        click.echo(plain(f"  {row.id}  {row.judging}"))
+    _print_more(len(judged), "holdfast list")
 
 
 def _print_waiting(rows: list[Row]) -> None:

@@ -50,6 +50,9 @@ class Config(msgspec.Struct, frozen=True):
         Text | None, Meta(description="folder that holds the state of many repositories; null: .sdd/ in this one")
     ] = None
     max_agents: Annotated[int, Meta(ge=1, le=1000, description="agents that work at the same time")] = 4
+    judging: Annotated[
+        int, Meta(ge=1, le=16, description="candidates that are judged at the same time; landing is one at a time")
+    ] = 1
     agent: Annotated[Name, Meta(description="agent of a task that names none")] = "claude"
     model: Annotated[
         Model | None, Meta(description="model of a task that names none and no other agent; null: the agent's choice")

@@ -26,6 +26,8 @@ from holdfast.engine.effects import Closed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
+from holdfast.landing.gates import Gate
+from holdfast.landing.judgings import Judgings
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
 from holdfast.preparation.preparation import Preparation
@@ -143,9 +145,12 @@ class RunContext:
     watch: FileWatch | None = None
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
+    # Candidates that are judged at this moment, here and ahead of their turn.
+    judgings: Judgings = field(default_factory=Judgings)
 
     # Gates of which this run has looked whether they test another checkout.
     warned: set[tuple[str, str | tuple[str, ...]]] = field(default_factory=set)
+    _warning: threading.Lock = field(default_factory=threading.Lock)
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 
@@ -155,6 +160,13 @@ class RunContext:
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
                 self.note(task, words)
+
+    def unwarned(self, gates: Sequence[Gate]) -> list[Gate]:
+        """Those of the gates of which this run has not looked yet whether they test another checkout."""
+        with self._warning:
+            new = [gate for gate in gates if (gate.name, gate.command) not in self.warned]
+            self.warned.update((gate.name, gate.command) for gate in new)
+        return new
 
     @functools.cached_property
     def branch(self) -> str:

@@ -66,6 +66,11 @@ class GateStuck(HoldfastError, exit_code=8):
     (often a network disk), then start again."""
 
 
+class JudgingWithdrawn(HoldfastError, exit_code=8):
+    """The judging of {task} was ended without a verdict, because {behind}, on top of which it was judged, does not land
+    so. Nothing is lost, and nothing is to be done: it is judged again in its turn."""
+
+
 class SetupFailed(HoldfastError, exit_code=8):
     """The worktree for {attempt} could not be made ready: {what}. No attempt is spent, and it is tried again after a
     pause and by the next run. `holdfast hooks {task}` shows all that was printed; correct `worktree.{hook}` in

@@ -30,31 +30,16 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans
+from holdfast.engine import plan as steps
 from holdfast.engine.context import LandingThread, RunContext
-from holdfast.engine.landing import see_to_lost, verify_and_land
+from holdfast.engine.landing import judge_ahead, queue_view, see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
-from holdfast.engine.plan import (
-    REASONS,
-    ApplyExit,
-    Begin,
-    Cancel,
-    Command,
-    Continue,
-    Follow,
-    Lapse,
-    Observation,
-    Orphan,
-    Overdue,
-    Retry,
-    StartTask,
-    VerifyAndLand,
-    is_at_work,
-    plan,
-)  # fmt: skip
+from holdfast.engine.plan import Command, Observation, is_at_work, plan
 from holdfast.engine.recovery import note_adopted, remove_leftovers
 from holdfast.engine.start import NotStarted, start
 from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
+from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, take_foreign
 from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records import attempt_folder
@@ -88,6 +73,7 @@ class Loop:
         self.signals = Signals(context.layout)
         self.stopping = self.full = ""
         self._landing_thread = context.landing_thread = LandingThread(self.wake)
+        context.judgings.wake = self.wake
         self.holds = TaskHolds(lambda task, text: context.note(task, text), context.clock)
         self.stays, self.works = stays, works
         self._show = show
@@ -197,6 +183,7 @@ class Loop:
         if asked := self.signals.asked_to_stop(self.context.ledger.run):
             self.stopping = self.stopping or asked
         self._collect_landings()
+        self.context.judgings.collect()
         self.holds.release()
         if self._files_changed:
             self._files_changed = False
@@ -252,6 +239,7 @@ class Loop:
         observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
+        queue = queue_view(self.context, active, self.landing)
         with self.board.lock:
             commands = plan(
                 self.context.ledger.state,
@@ -260,7 +248,7 @@ class Loop:
                 observed,
                 self.context.clock(),
                 config=self.context.config,
-                landing=self.landing,
+                queue=queue,
                 held=self.holds.keys(),
                 failing={name for name in self.holds if self.holds.failures[name]},
                 stopping=bool(self.stopping) or not self.works,
@@ -281,11 +269,11 @@ class Loop:
         """The one dispatch of commands. All is done in the loop's thread, but for verifying and landing."""
         context, task = self.context, self.board.task(command.task)
         match command:
-            case StartTask():
+            case steps.StartTask():
                 self._start(task)
-            case Begin():
+            case steps.Begin():
                 context.move(task, TaskEvent.AGENT_STARTS_WORK, Reason.SCHEDULED, agent=task.claim.agent)
-            case ApplyExit(_, exit):
+            case steps.ApplyExit(_, exit):
                 apply_exit(context, task, exit)
                 if exit.ending is Ending.ENVIRONMENT:
                     self.holds.pause(task.id, exit.detail, stays=self.stays)
@@ -293,20 +281,24 @@ class Loop:
                     del self.holds.failures[task.id]
             case VerifyAndLand():
                 self._landing_thread.begin(task.id, lambda: verify_and_land(context, task))
-            case Orphan(_, event):
+            case JudgeAhead():
+                context.judgings.begin(command, task.candidate, lambda: judge_ahead(context, task, command))
+            case Withdraw(name):
+                context.judgings.withdraw(name)
+            case steps.Orphan(_, event):
                 orphans.orphan(context, task, event)
                 del self.holds.failures[task.id]
-            case Continue():
+            case steps.Continue():
                 orphans.continue_orphan(context, task)
-            case Retry():
+            case steps.Retry():
                 context.move(task, TaskEvent.RETRY, Reason.ATTEMPTS_LEFT, outcome=task.outcome)
-            case Follow(_, event):
-                context.move(task, event, REASONS[event])
-            case Cancel(_, reason, cause):
+            case steps.Follow(_, event):
+                context.move(task, event, steps.REASONS[event])
+            case steps.Cancel(_, reason, cause):
                 follow_cancel(context, task, reason, cause)
-            case Overdue(_, question):
+            case steps.Overdue(_, question):
                 answer_overdue(context, task, question)
-            case Lapse():
+            case steps.Lapse():
                 lapse(context, task)
 
     def _observe(self, name: str) -> Observation | None:
@@ -358,6 +350,7 @@ class Loop:
                 # What builds on a landing that is there again waits no longer.
                 self.holds.drop(list(self.holds))
             self._lost = set(self.context.lost)
+            self.context.judgings.forget(ended.task)
             error = ended.error
             if error is not None and (not isinstance(error, HoldfastError) or is_fatal(error)):
                 raise error
@@ -378,7 +371,7 @@ class Loop:
             self._beat_at = now
 
     def _is_over(self) -> bool:
-        if self.landing:
+        if self.landing or self.context.judgings.ahead:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work

@@ -114,6 +114,7 @@ class Preparation:
             tree=judged.merged,
             confinement=judged.confinement,
             is_judged=True,
+            is_wanted=judged.is_wanted,
         )
         return self.prepare(place, make_tree, carry_out)
 

@@ -37,9 +37,17 @@ class ProblemRow(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
 
 
+class JudgingRow(msgspec.Struct, frozen=True):
+    """A task that is being judged; `what`: the commit, and on top of what."""
+
+    task: str
+    what: str
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
 
+    `finishing`: the task that is verified or landed in its turn; `judging`: all that are judged now, also ahead of it.
     `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
     `asking`: how many tasks wait for a person's answer (GET /questions).
     `unconfined`: what to know where there is no sandbox and nobody has said so.
@@ -61,6 +69,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     turns_run: int
     tokens_run: int
     finishing: str
+    judging: list[JudgingRow]
     asking: int
     problems: list[ProblemRow]
     cursor: str
@@ -130,6 +139,7 @@ def status(api: Api, ask: Ask) -> Status:
         turns_run=state.run.turns,
         tokens_run=state.run.tokens,
         finishing=loop.landing,
+        judging=[JudgingRow(task.id, task.landing.judging) for task in tasks if task.landing.judged],
         asking=len(state.asking),
         problems=problems[:PROBLEMS_MAX],
         cursor=f"{position.run}:{position.seq}",

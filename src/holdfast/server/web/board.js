@@ -130,6 +130,7 @@ export function whyItWaits(task) {
   if (store.lostOf(task.id)) return lostWords(store.lostOf(task.id));
   if (faultWords(task)) return faultWords(task);
   if (task.state === "PENDING_APPROVAL") return "waits for your word";
+  if (task.judging) return `judged as ${task.judging}`;
   if (task.state === "PLANNED") return "a plan: waits for your word";
   if (task.state === "FAILED") return task.reason || "";
   if (!["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(task.state)) return "";

@@ -132,6 +132,7 @@ function paintHead(node, { view, attempts }) {
       h("a", { href: `${taskLink(row.id)}?part=review` }, "Review it")),
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
+    row.judging && h("p", { class: "notice", "data-judging": row.id }, "Being judged: ", cut(row.judging, 200)),
     faultWords(row) && !row.parked && h("p", { class: "notice warn" }, faultWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.reason && !waits.some((each) => each.includes(row.reason)) && h("p", { class: `notice ${row.state === "FAILED" ? "bad" : ""}`, "data-reason": row.state }, `${REASONS[row.state] || "Last try"}: `, cut(row.reason, 1000),
