@@ -15,7 +15,7 @@ from holdfast.decisions.tasks import who_goes_on
 from holdfast.domain.task_record import Task, open_questions
 from holdfast.engine.context import RunContext
 from holdfast.engine.turn_follower import deliver_answers
-from holdfast.errors import QuestionClosed, QuestionUnknown
+from holdfast.errors import InputError, QuestionClosed, QuestionUnknown
 from holdfast.questions.records import TIMEOUT, WORDS_CHARS_MAX, Question, bounded
 from holdfast.storage.journal.entry import Record
 
@@ -40,6 +40,10 @@ def answer(decision: DecisionContext, asked: QuestionReply) -> Answer:
     if not decision.has_begun():
         if question is None or not question.is_open:
             raise _closed(decision, asked.question, task)
+        if question.kind == "words" and asked.answer == "allow":
+            raise InputError(
+                detail=f"{asked.question} wants words: type `holdfast answer {asked.question} --say WORDS`"
+            )
         inputs = {
             "id": asked.question,
             "task": task.id,
