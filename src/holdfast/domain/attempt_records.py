@@ -102,7 +102,7 @@ class Launch(msgspec.Struct, frozen=True):
     `model`: the one that was asked for, where the stream does not name it.
     `policy`: what it may do unasked; the runner decides by it about each `Asked` event.
     `talks`: it is spoken with: its standard input stays open, and the stream says what is written there
-    (`ports.py:TalkingStream`). `stdin` is then the stream's to send.
+    (`ports.py:TalkingStream`). `stdin` is then the stream's to send, and `session` its to resume.
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
     """
@@ -124,6 +124,7 @@ class Launch(msgspec.Struct, frozen=True):
     homes: tuple[Home, ...] = ()
     policy: PermissionPolicy = PermissionPolicy()
     talks: bool = False
+    session: str = ""
 
 
 class Resources(msgspec.Struct, frozen=True):
