@@ -61,7 +61,9 @@ def test_the_real_claude_asks_a_question_in_words_and_gets_the_answer(tmp_path: 
         site.add(may_change_nothing=True)
         site.run(code=20)
         (question,) = asked(site)
-        assert question["kind"] == "words" and "Which colour?" in question["preview"] and "- blue" in question["preview"]
+        assert (
+            question["kind"] == "words" and "Which colour?" in question["preview"] and "- blue" in question["preview"]
+        )
         site.holdfast("answer", question["id"], "--say", "the green one")
         site.run()
         assert site.model.requests[-1].has("the green one") and site.task.state == "CLOSED"

@@ -113,7 +113,7 @@ class CodexServerStream:
         if asked.kind == "words":
             given = json_fields.line(asked.input.encode())
             wanted = [json_fields.text(each, "id") for each in json_fields.each(given, "questions")]
-            return _line({"id": number, "result": {"answers": dict.fromkeys(wanted, {"answers": [verdict.words]})}})
+            return _line({"id": number, "result": {"answers": {key: {"answers": [verdict.words]} for key in wanted}}})
         if verdict.decision == "allow":
             return _line({"id": number, "result": {"decision": "accept"}})
         declined = _line({"id": number, "result": {"decision": "decline"}})
