@@ -165,7 +165,7 @@ def test_always_writes_a_rule_that_the_next_call_goes_by(repo: Path, ran: Path) 
     before = layout(repo).settings.read_text()
     name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\n", ran)
     # Killed between the rule and the answer: asked again, the rule is there once.
-    holdfast(repo, "answer", name, "--always", code=None, env={"HOLDFAST_CRASH_AT": "answer.ruled"})
+    holdfast(repo, "answer", name, "--always", code=None, env={"HOLDFAST_CRASH_AT": "answer.ruled:1"})
     assert state(repo).asking and not journal(repo, "question_answered")
     holdfast(repo, "answer", name, "--always")
     text = layout(repo).settings.read_text()
