@@ -21,7 +21,7 @@ MODULES = {
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
     ["questions"],
-    ["domain.reviews", "layout", "storage.files"],
+    ["domain.conversations", "domain.reviews", "layout", "storage.files"],
     ["domain"],
     ["config", "git", "storage.records"],
     ["storage.journal"],

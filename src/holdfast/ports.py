@@ -231,11 +231,15 @@ class TalkingStream(AskingStream, Protocol):
         After the event `Finished` its standard input is closed.
         """
 
+    def cancel(self) -> bytes:
+        """What asks the agent to end its work; empty where it does none, or cannot be asked."""
+
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work that an agent is asked to do.
 
-    `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported.
+    `session`: the conversation to go on with, where the agent can. `counted`: tokens in and out that it has reported,
+    and `counted_usd` what it cost.
     `policy`: what it may do without asking; None: as the settings of its agent say.
     `answers`: it is resumed because its last question was answered, and has nothing else to be told.
     """
@@ -248,6 +252,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     turn: int = 0
     counted: tuple[int, int] = (0, 0)
+    counted_usd: float = 0.0
     policy: PermissionPolicy | None = None
     answers: bool = False
 
@@ -284,6 +289,8 @@ class Agent(Protocol):
         """A sentence that says why it cannot work on such a task here, with what to type; empty when it can."""
 
     def launch(self, work: Work) -> Launch: ...
+    def interactive(self, work: Work) -> Launch | None:
+        """Its own conversation in a person's terminal; None where its program has none, or cannot resume it."""
 
 
 # -- the backlog ------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from holdfast.config import mcp
 from holdfast.config.settings import Config
 from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer, DecisionContext
+from holdfast.decisions.takeovers import return_abandoned
 from holdfast.domain.effect_entries import (
     EffectIntended,
     LandIntended,
@@ -217,6 +218,7 @@ def prepare(context: RunContext) -> None:
         context.watch.await_open()
         put_back_config(layout, context.note)
     take_up(context, settles=True)
+    return_abandoned(context)
     context.note_intake(context.intake)
     for each in context.closed:
         context.note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")

@@ -538,7 +538,7 @@ def test_a_copy_of_the_backlog_alone_works_like_a_clone(app: App, tmp_path: Path
 
 
 @pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.crash)], ids=["some", "all"])
-def test_taking_in_and_projecting_survive_a_power_cut_at_every_operation(every: int) -> None:
+def test_takeovers_in_and_projecting_survive_a_power_cut_at_every_operation(every: int) -> None:
     with scratch() as base:
         repo = base / "repo"
         app = make_app(repo)

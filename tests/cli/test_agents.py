@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_installed_and_missing_agents_are_listed(repo: Path, tools: Path) -> Non
     found = ask(repo, tools)
     assert found.keys() == {*agents(Config()), "mine", "ghost"}
     assert (found["claude"]["path"], found["claude"]["version"]) == (str(claude), "2.1.7 (Claude Code)")
-    assert found["claude"]["can"] == {"resume": True, "cost": "reported", "mcp": True}
+    assert found["claude"]["can"].items() >= {"resume": True, "cost": "reported", "mcp": True}.items()
     assert (found["codex"]["path"], found["codex"]["version"]) == ("", "")
     assert found["mine"]["declared"] and found["mine"]["path"] == str(tools / "cat")
     assert found["mine"]["signed_in"] is None and not found["claude"]["declared"]
@@ -69,6 +70,22 @@ def test_installed_and_missing_agents_are_listed(repo: Path, tools: Path) -> Non
     assert re.search(r"^mine \(settings\) +\S+/cat +- +unknown +no +- +no +-$", told, re.MULTILINE)
     assert "codex is not installed: `npm install -g @openai/codex`" in told
     assert "ghost is not installed" in told and "claude is not signed in: Run `claude`" in told
+
+
+def test_an_agent_by_protocol_is_listed_with_what_it_says_of_itself(repo: Path, tools: Path, tmp_path: Path) -> None:
+    (plan := tmp_path / "plan.json").write_text('{"steps": []}')
+    speaks = {"name": "mine", "acp": [sys.executable, str(TOP / "tests/kit/acp_agent.py"), str(plan)]}
+    settings(repo, agents=[speaks, {"name": "mute", "acp": ["cat"]}, {"name": "ghost", "acp": ["no-such-program"]}])
+    found = ask(repo, tools, "--wait", "20")
+    assert found["mine"]["version"] == "scripted-acp 1.2.3 (ACP 1)" and found["mine"]["declared"]
+    assert found["mine"]["permission"]["mode"] == "skip" and (found["mute"]["version"], found["ghost"]["path"]) == (
+        "",
+        "",
+    )
+    (layout(repo).backlog_open / "t.yaml").write_text("goal: x\nagent: mute\n")
+    told = holdfast(repo, "doctor", code=20, env={**UNSIGNED, "PATH": str(tools)})
+    assert "mine speaks ACP 1" in told
+    assert "mute does not answer by the Agent Client Protocol, and the task t asks for it" in told
 
 
 def test_signed_in_is_told_from_files_and_variables(repo: Path, tools: Path) -> None:
@@ -203,6 +220,10 @@ def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
         assert (len(config.routes), len(config.cascade), len(config.prices)) == (
             (2, 3, 0) if name == "rules" else (0, 0, 2)
         )
+    layout(repo).settings.write_text(example("protocol"))
+    assert [each.acp[0] for each in load(repo, environ={}).config.agents] == [
+        "goose", "gemini", "opencode", "claude-agent-acp",
+    ]  # fmt: skip
     layout(repo).mcp_servers.write_text(example("servers"))
     assert [each.name for each in mcp.read(layout(repo).mcp_servers)] == ["docs", "tracker"]
 

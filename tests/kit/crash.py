@@ -41,6 +41,8 @@ NOT_OF_A_RUN = {
     "task_move_refused": "only a command of a person can ask for a move that the table does not have",
     "turn_undone": "a command of a person",
     "task_told": "a command of a person",
+    "task_taken": "a command of a person",
+    "task_given_back": "a command of a person",
     "attempt_forked": "a command of a person",
     "attempt_resumed": "a command of a person",
     "landing_promoted": "a command of a person",

@@ -136,12 +136,18 @@ class Terminal:
     """A command on a pseudo-terminal; `seen` is all that it has written there."""
 
     def __init__(
-        self, folder: Path, *arguments: str, columns: int = 80, rows: int = 24, program: Sequence[str] = HOLDFAST
+        self,
+        folder: Path,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        program: Sequence[str] = HOLDFAST,
+        env: Mapping[str, str] = {},
     ) -> None:
         self._fd, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        env = environment(folder, TERM="xterm-256color", HOLDFAST_SERVER__ENABLED="true")
-        env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        given = environment(folder, TERM="xterm-256color", HOLDFAST_SERVER__ENABLED="true", **env)
+        env = {name: value for name, value in given.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
             [*program, *arguments], cwd=folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs, process_group=0
         )

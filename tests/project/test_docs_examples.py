@@ -34,8 +34,8 @@ RUN_WHOLE = [TOP / "README.md", DOCS / "tutorial.md"]
 OUR_OPTIONS = [page for page in PAGES if page.name not in ("agents.md", "benchmarks.md", "security.md")]
 # They only look, and end by themselves.
 LOOKS = {
-    "list", "status", "show", "gates", "history", "turns", "diff", "check", "agents", "gc", "snapshots", "prompt",
-    "log", "doctor", "watch", "attach", "seal", "questions",
+    "list", "status", "show", "gates", "hooks", "history", "turns", "diff", "check", "agents", "gc", "snapshots",
+    "prompt", "log", "doctor", "watch", "attach", "seal", "questions",
 }  # fmt: skip
 # Commands whose examples are only parsed here, with the test that runs the command for what the example needs.
 RUN_ELSEWHERE = {
@@ -48,6 +48,8 @@ RUN_ELSEWHERE = {
     "edit": "tests/cli/test_tasks.py",
     "promote": "tests/decisions/test_decisions.py",
     "tell": "tests/decisions/test_conversations.py",
+    "take": "tests/decisions/test_takeovers.py",
+    "give-back": "tests/decisions/test_takeovers.py",
     "resolve": "tests/decisions/test_resolve.py",
     "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",

@@ -17,12 +17,17 @@ import pytest
 from kit import TOP
 from kit.confined import why_not
 from real_agents import site
-from real_agents.kits import KITS, Kit
+from real_agents.kits import ALL_KITS, KITS, PROTOCOL_KITS, Kit
 from real_agents.matrix import ROWS, SANDBOXES, Matrix
 from real_agents.site import bins
 
 collect_ignore_glob = [] if "HOLDFAST_AGENTS" in os.environ else ["test_*.py"]
-_matrices = {sandbox: Matrix(kit.name for kit in KITS) for sandbox in SANDBOXES}
+# By the sandbox, and whether the agents are called by protocol.
+_matrices = {
+    (sandbox, kits is PROTOCOL_KITS): Matrix(kit.name for kit in kits)
+    for sandbox in SANDBOXES
+    for kits in (KITS, PROTOCOL_KITS)
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,8 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kit" in metafunc.fixturenames:
-        metafunc.parametrize("kit", getattr(metafunc.module, "ONLY", KITS), ids=lambda kit: kit.name)
-        if metafunc.definition.get_closest_marker("row") is not None:
+        is_row = metafunc.definition.get_closest_marker("row") is not None
+        kits = getattr(metafunc.module, "ONLY", ALL_KITS if is_row else KITS)
+        metafunc.parametrize("kit", kits, ids=lambda kit: kit.name)
+        if is_row:
             metafunc.parametrize("sandbox", SANDBOXES, indirect=True)
 
 
@@ -80,28 +87,29 @@ def pytest_runtest_logreport(report: Any) -> None:
         sandbox, row, agent, test, of = cells[0]
         outcome = report.outcome
         if outcome == "skipped":
-            why = next(kit for kit in KITS if kit.name == agent).cannot.get(row)
+            why = next(kit for kit in ALL_KITS if kit.name == agent).cannot.get(row)
             if why is None:  # It is this machine that cannot.
                 return
             outcome = f"cannot: {why}"
-        _matrices[sandbox].note(row, agent, test, of, outcome)
+        _matrices[sandbox, agent.endswith("-acp")].note(row, agent, test, of, outcome)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if "HOLDFAST_AGENTS" not in os.environ or hasattr(terminalreporter.config, "workerinput"):
         return
-    versions = {kit.name: _version(kit.name) for kit in KITS}
+    versions = {kit.name: _version(kit.command) for kit in ALL_KITS}
     build = TOP / "build"
     build.mkdir(exist_ok=True)
-    for sandbox, matrix in _matrices.items():
+    for (sandbox, by_protocol), matrix in _matrices.items():
         if matrix.is_empty:
             continue
         matrix.versions = versions
         text = matrix.text()
-        terminalreporter.write_line(f"\nsandbox {sandbox}:\n{text}")
-        (build / f"agents-matrix-{sandbox}.md").write_text(text)
+        label = f"{sandbox}, by protocol" if by_protocol else sandbox
+        terminalreporter.write_line(f"\nsandbox {label}:\n{text}")
+        (build / f"agents-matrix-{label.replace(', by ', '-')}.md").write_text(text)
         if matrix.is_whole:
-            matrix.write(TOP / "docs" / "agents.md", sandbox)
+            matrix.write(TOP / "docs" / "agents.md", label)
 
 
 def _version(program: str) -> str:

@@ -11,7 +11,7 @@ import functools
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Kit:
     the tokens cost. `counts_aside`: its requests beside the work are in its own count. `mcp_tool(server, tool)`: a call
     of an MCP server's tool. `cannot_mend`: why it does not get over an answer that broke off. `ends`: the calls by
     which the model says that all is done. `keeps`: the CLI keeps its conversation, and goes on with it by itself.
+    `program`: what is called, where that is not its name. `counts`: it reports its tokens "always", those of prompts
+    that came to an end ("prompts"), or "never" all of them.
     `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own. `tells_reset`: it passes on for
     how long the server wants to be left alone; for the others the settings say it. `usage_limit(reset)`: what its
     server answers when the account may use no more until then. `account`: what it is signed in with as an account that
@@ -59,7 +61,13 @@ class Kit:
     usage_limit: Callable[[float], Step] = lambda reset: _retry_after(reset)
     account: Mapping[str, str] = field(default_factory=dict)
     cannot_mend: str = ""
+    program: str = ""
+    counts: str = "always"
     cannot: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        return self.program or self.name
 
     @property
     def pause_s(self) -> float:
@@ -279,3 +287,31 @@ MINI = Kit(
 )
 
 KITS = (CLAUDE, CODEX, GEMINI, OPENCODE, AIDER, MINI)
+
+# -- agents by protocol -----------------------------------------------------------------------------------------------
+
+
+def _by_protocol(kit: Kit, acp: list[str], **more: Any) -> Kit:
+    """The same model and the same tools, called by the Agent Client Protocol."""
+    name = f"{kit.name}-acp"
+    entry = {"name": name, "acp": acp, "env": more.pop("env", {})}
+    settings = {**kit.settings, "agents": [entry], **more.pop("settings", {})}
+    return replace(kit, name=name, program=acp[0], settings=settings, own=(), tells_reset=False, **more)
+
+
+GEMINI_ACP = _by_protocol(GEMINI, ["gemini", "--acp", "--model", "{model}"], counts="prompts")
+OPENCODE_ACP = _by_protocol(
+    OPENCODE,
+    ["opencode", "acp"],
+    counts="never",
+    cannot={"spend": "opencode reports the tokens of its last answer only, and no cost"},
+)
+CLAUDE_ACP = _by_protocol(
+    CLAUDE,
+    ["claude-agent-acp"],
+    counts="prompts",
+    env={"ANTHROPIC_MODEL": "claude-opus-4-8"},
+    settings={"model": None},
+)
+PROTOCOL_KITS = (GEMINI_ACP, OPENCODE_ACP, CLAUDE_ACP)
+ALL_KITS = KITS + PROTOCOL_KITS

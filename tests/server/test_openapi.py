@@ -40,7 +40,7 @@ def test_every_module_of_routes_is_in_the_list() -> None:
 
 
 # Decisions that a command of another name makes.
-COMMAND_OF = {"settle": "resolve"}
+COMMAND_OF = {"settle": "resolve", "give_back": "give-back"}
 
 
 @pytest.mark.parametrize("kind", DECISIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.agents.adapters.acp import ProtocolAgent
 from holdfast.agents.adapters.aider import Aider
 from holdfast.agents.adapters.claude import Claude
 from holdfast.agents.adapters.codex import Codex
@@ -24,5 +25,6 @@ def agents(config: Config, servers: Sequence[McpServer] = ()) -> dict[str, Agent
     settings = {each.name: each for each in config.agents}
     known: list[Agent] = [Scripted(), Command(), *(kind(servers, settings.get(kind.name)) for kind in CLIS)]
     names = {agent.name for agent in known}
-    known += [Declared(each) for each in config.agents if each.command or each.name not in names]
+    known += [ProtocolAgent(each, servers) for each in config.agents if each.acp]
+    known += [Declared(each) for each in config.agents if not each.acp and (each.command or each.name not in names)]
     return {agent.name: agent for agent in known}

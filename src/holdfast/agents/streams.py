@@ -21,6 +21,10 @@ def stream_of(order: Order) -> Stream:
         from holdfast.agents.adapters.simple_streams import OwnEvents
 
         return OwnEvents(launch.stdin)
+    if launch.protocol is not None:
+        from holdfast.agents.adapters import acp
+
+        return acp.stream(launch, order.worktree)
     if launch.stream:
         # The module of a CLI in `registry.CLIS` bears its name.
         found: Stream = importlib.import_module(f"holdfast.agents.adapters.{launch.stream}").stream(launch)

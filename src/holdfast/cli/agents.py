@@ -43,7 +43,7 @@ def agents(ctx: click.Context, show_prices: bool, wait_s: float, as_json: bool) 
     if show_prices:
         _show_prices(config, as_json)
         return
-    declared = {each.name for each in config.agents if each.command}
+    declared = {each.name for each in config.agents if each.command or each.acp}
     found = survey(registry.agents(config), declared, wait_s=wait_s)
     if as_json:
         print_json({"agents": found})

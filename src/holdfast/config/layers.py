@@ -186,6 +186,11 @@ def _expect_fitting(agent: DeclaredAgent, name: str, layer: Layer) -> None:
         for key, default in (("permissions", "skip"), ("args", ())):
             if (value := getattr(agent, key)) != default:
                 raise _refused(f"{name}.{key}", value, "left out where there is a `command`: write it there", layer)
+    if agent.acp:
+        for key in ("command", "prompt", "events", "resume", "args"):
+            if (value := getattr(agent, key)) != getattr(DeclaredAgent(agent.name), key):
+                allowed = "left out where there is `acp`: the protocol says it, and arguments stand in `acp` itself"
+                raise _refused(f"{name}.{key}", value, allowed, layer)
     for key in () if agent.command else ("events", "resume"):
         if value := getattr(agent, key):
             raise _refused(f"{name}.{key}", value, "left out where there is no `command`", layer)

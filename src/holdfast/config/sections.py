@@ -80,6 +80,13 @@ class DeclaredAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str],
         Meta(max_length=100, description="variables for it; ${NAME} is one of who runs Holdfast"),
     ] = {}
+    acp: Annotated[
+        tuple[Text, ...],
+        Meta(
+            max_length=1000,
+            description="program and arguments of an agent that speaks the Agent Client Protocol; {model}",
+        ),
+    ] = ()
 
 
 class PermissionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -193,8 +193,15 @@ def refused(task: Task, verb: str, hint: str, reason: str = "") -> DecisionRefus
     return DecisionRefused(task=task.id, verb=verb, reason=reason or f"it is {task.state}", hint=hint)
 
 
+def expect_not_taken(task: Task, verb: str) -> None:
+    if task.taken is not None:
+        hint = f"leave the session in that terminal, or type `holdfast give-back {task.id}` when its process is gone."
+        raise refused(task, verb, hint, f"it is {task.parked}")
+
+
 def expect_decided(task: Task, verb: str, *, or_stopped: bool = False) -> None:
     """`or_stopped`: it may also be one whose agent a person has stopped, and stays so."""
+    expect_not_taken(task, verb)
     if task.parked and not (or_stopped and task.parked == STOPPED):
         hint = f"decide that first, with `holdfast resolve {task.id}`."
         raise refused(task, verb, hint, f"a person must decide something else about it ({task.parked})")

@@ -12,7 +12,8 @@ import msgspec
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
 from holdfast.decisions.reviews import sent_back
 from holdfast.decisions.tasks import UNDER_WAY, One, expect_at_rest, resume, resuming, who_goes_on
-from holdfast.domain.entries import STOPPED, TaskTold
+from holdfast.domain.conversations.conversation_entries import TaskTold
+from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, OVER, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
@@ -102,7 +103,7 @@ def _fork_hint(task: Task) -> str:
 
 def _waking(decision: DecisionContext, task: Task) -> list[Record]:
     """The records after which the next claim goes on with the conversation. None where it goes on by itself."""
-    if task.parked and task.parked != STOPPED:
+    if task.taken is not None or (task.parked and task.parked != STOPPED):
         return []
     records: list[Record] = []
     if task.state in _JUDGED and not decision.has_done("task_opened", 0):
@@ -124,6 +125,8 @@ def _reopening(decision: DecisionContext, task: Task) -> list[Record]:
 
 
 def _note(decision: DecisionContext, task: Task) -> str:
+    if task.taken is not None:
+        return f"it is {task.parked}, and its agent gets it when it is given back"
     if task.parked and task.parked != STOPPED:
         return f"its agent gets it when you have decided what else is open, with `holdfast resolve {task.id}`"
     if not task.told:

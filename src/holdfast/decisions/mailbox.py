@@ -34,6 +34,7 @@ from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
 from holdfast.decisions.reviews import Review, review
 from holdfast.decisions.stops import stop
+from holdfast.decisions.takeovers import GivingBack, Taking, give_back, take
 from holdfast.decisions.tasks import One, Rejection, Resolution, Several, approve, cancel, reject, resolve
 from holdfast.decisions.turns import Fork, Turn, fork, undo
 from holdfast.domain.task import TaskState
@@ -80,9 +81,11 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "stop": (Several, stop),
     "answer": (QuestionReply, answer),
     "tell": (Telling, tell),
+    "take": (Taking, take),
+    "give_back": (GivingBack, give_back),
 }
 # Those that may have work to do: a short run makes itself ready for it.
-WORKS = {"promote", "reassign", "undo", "stop"}
+WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,7 +39,7 @@ def stop(decision: DecisionContext, asked: Several) -> Answer:
             decision.context.spawn.ask_to_stop(task)
     if decision.context.landing_thread is None:
         for task in tasks:
-            _await_end(decision.context, task)
+            await_end(decision.context, task)
             settle(decision, task)
     note = "its runner was asked to end the agent; `holdfast resume {}` goes on with the attempt"
     return Answer([DecidedNow(task.id, task.state, note.format(task.id)) for task in tasks])
@@ -59,7 +59,7 @@ def _expect_stoppable(task: Task) -> None:
     expect_decided(task, "stopped", or_stopped=True)
 
 
-def _await_end(context: RunContext, task: Task) -> None:
+def await_end(context: RunContext, task: Task) -> None:
     """Returns when the runner has ended; one that does not in time is ended like any other process of the attempt."""
     deadline = monotonic() + context.config.grace_s + SPARE_S
     while task.state in AT_WORK and context.spawn.look(task) is Liveness.ALIVE:

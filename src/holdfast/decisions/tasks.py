@@ -7,7 +7,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.decisions.context import Answer, DecidedNow, DecisionContext, Later, expect_decided, refused
+from holdfast.decisions.context import (
+    Answer,
+    DecidedNow,
+    DecisionContext,
+    Later,
+    expect_decided,
+    expect_not_taken,
+    refused,
+)
 from holdfast.domain.entries import STOPPED, TurnUndone, is_lost
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
@@ -60,10 +68,14 @@ def cancel(decision: DecisionContext, asked: Several) -> Answer:
 
 def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
     """Of a task that is done: nobody is just verifying or landing it, and it has not landed yet."""
+    expect_not_taken(task, verb)
     if task.state is not TaskState.DONE:
         return
     landing_thread = decision.context.landing_thread
     if landing_thread is not None and landing_thread.task == task.id:
+        raise Later
+    if task.id in decision.context.judgings.ahead:
+        decision.context.judgings.withdraw(task.id)
         raise Later
     if task.landing.commit:
         raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
@@ -92,6 +104,7 @@ class Resolution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def resolve(decision: DecisionContext, asked: Resolution) -> Answer:
     task = decision.task(asked.task)
     if not (decision.has_done("task_flagged", 0) or decision.has_done("task_flagged", 1)):
+        expect_not_taken(task, "resolved")
         if not task.parked:
             raise NothingParked(task=task.id, state=task.state)
         decision.append(_resolution(decision, task, asked.decision))

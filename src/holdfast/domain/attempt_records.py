@@ -6,9 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.fsm import Machine, Transition
 from holdfast.domain.spend import Caps, Spend
-from holdfast.domain.task_record import Message
 from holdfast.questions.records import Question
 from holdfast.questions.rules import PermissionPolicy
 
@@ -84,6 +84,24 @@ def folder_name(worktree: str) -> str:
     return f"{plain[:_NAME_CHARS_MAX]}-{digits}"
 
 
+class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runner tells an agent by the Agent Client Protocol, beside the prompt.
+
+    `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
+    `sets_model`: the model is asked for by the protocol, not by an argument.
+    `load_after`: Unix seconds before which the conversation cannot be loaded.
+    `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
+    """
+
+    title: str
+    session: str = ""
+    servers: str = "[]"
+    sets_model: bool = False
+    counted_usd: float = 0.0
+    load_after: float = 0.0
+    sign_in: str = ""
+
+
 class Launch(msgspec.Struct, frozen=True):
     """The call of an agent. `env` is set on top of what the allow-list lets through, and holds no secret.
 
@@ -100,11 +118,12 @@ class Launch(msgspec.Struct, frozen=True):
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
-    `policy`: what it may do unasked; the runner decides by it about each `Asked` event.
+    `policy`: what it may do unasked; the runner decides by it about each `PersonAsked`.
     `talks`: it is spoken with: its standard input stays open, and the stream says what is written there
     (`ports.py:TalkingStream`). `stdin` is then the stream's to send, and `session` its to resume.
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
+    `protocol`: it is spoken with by the Agent Client Protocol; `stdin` is the prompt then.
     """
 
     argv: tuple[str, ...]
@@ -125,6 +144,7 @@ class Launch(msgspec.Struct, frozen=True):
     policy: PermissionPolicy = PermissionPolicy()
     talks: bool = False
     session: str = ""
+    protocol: ProtocolCall | None = None
 
 
 class Resources(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
@@ -159,16 +160,6 @@ class TaskMoved(msgspec.Struct, frozen=True):
     until: float = 0.0
     tree: str = ""
     told: list[str] = []
-
-
-class TaskTold(msgspec.Struct, frozen=True):
-    """A person's message to the agent, kept on the task until a start has been given it. `id` names it in the files of
-    attempts, which say what was given."""
-
-    task: str
-    id: str
-    message: str
-    by: str = ""
 
 
 class RefusalNoted(msgspec.Struct, frozen=True):
@@ -343,6 +334,8 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "task_progressed": TaskProgressed,
     "request_answered": RequestAnswered,
     "task_told": TaskTold,
+    "task_taken": TaskTaken,
+    "task_given_back": TaskGivenBack,
     "task_move_refused": RefusalNoted,
     "task_flagged": TaskFlagged,
     "turn_completed": TurnCompleted,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.domain.conversations.conversation_entries import TAKEN_BY
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import OVER, TaskEvent, TaskState, cancel_event
 from holdfast.domain.wording import moment
@@ -173,7 +174,8 @@ class Graph:
         reasons = [] if node.state is TaskState.OPEN else [f"it is {node.state}"]
         reasons += subtasks if node.state is TaskState.BLOCKED else []
         if node.parked:
-            reasons.append(f"a person must decide: {node.parked}")
+            taken = node.parked.startswith(TAKEN_BY)
+            reasons.append(node.parked if taken else f"a person must decide: {node.parked}")
         if node.asking:
             reasons.append("its agent asks a person: `holdfast questions` shows what")
         if node.not_before > now:

@@ -7,13 +7,23 @@ numbers only, so that the garbage collector need not know it (`gc=False`): there
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.domain.conversations.conversation_entries import TAKEN_BY, TaskGivenBack, TaskTaken, TaskTold
+from holdfast.domain.conversations.conversation_records import Message, Taken
 from holdfast.domain.effect_entries import SpawnIntended
-from holdfast.domain.entries import QuestionAnswered, QuestionAsked, TaskFlagged, TaskMoved, TurnUndone
+from holdfast.domain.entries import (
+    STOPPED,
+    QuestionAnswered,
+    QuestionAsked,
+    TaskFlagged,
+    TaskMoved,
+    TurnUndone,
+)
 from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
@@ -46,15 +56,6 @@ class Past(msgspec.Struct, frozen=True):
     @property
     def number(self) -> int:
         return int(self.attempt.rpartition(".")[2])
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A person's message to the agent that no start is known to have seen."""
-
-    id: str
-    text: str
-    by: str = ""
-    at: float = 0.0
 
 
 class LastClaim(msgspec.Struct, frozen=True, gc=False):
@@ -154,6 +155,18 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     # The merged commit that a person approved, and its target.
     approved: str = ""
     approved_on: str = ""
+    # The merged commit that is being judged, the target of that, and the task before it where that has not landed yet.
+    judged: str = ""
+    judged_on: str = ""
+    behind: str = ""
+
+    @property
+    def judging(self) -> str:
+        """What is being judged at this moment, in words; empty where nothing is."""
+        if not self.judged:
+            return ""
+        ahead = f"on top of {self.behind}, ahead of its turn"
+        return f"{self.judged[:12]} {ahead if self.behind else f'on {self.judged_on[:12]}'}"
 
 
 class Task(msgspec.Struct):
@@ -183,6 +196,10 @@ class Task(msgspec.Struct):
     cause: str = ""
     # A person has granted what this attempt made.
     approved: bool = False
+    # A person works in its worktree, in the agent's own conversation.
+    taken: Taken | None = None
+    # A person did so after its last start.
+    was_taken: bool = False
     # What its agent asked a person in this attempt: open ones, and answers that it may still need.
     questions: tuple[Question, ...] = ()
     # What a person said has happened and must not be repeated: gates, as `gate:<name>`.
@@ -305,7 +322,31 @@ def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None
     attempt, number = task.attempt, max(spawn.start, task.start.number)
     task.attempt = replace(attempt, base=spawn.base or attempt.base, begun=attempt.begun or spawn.tree)
     task.start = LastStart(number, intent, moment, spawn.reserved)
-    task.restored = False
+    task.restored = task.was_taken = False
+
+
+def tell(task: Task, told: TaskTold, moment: float) -> None:
+    if all(each.id != told.id for each in task.told):
+        task.told += (Message(told.id, told.message, told.by, moment),)
+
+
+def take(task: Task, taken: TaskTaken) -> None:
+    process = f", process {taken.pid} on {taken.host}" if taken.pid else ""
+    task.parked = f"{TAKEN_BY}{taken.by or 'a person'}{process}"
+    task.taken = Taken(
+        id=taken.id,
+        by=taken.by,
+        pid=taken.pid,
+        start_ticks=taken.start_ticks,
+        boot_id=taken.boot_id,
+        host=taken.host,
+    )
+
+
+def give_back(task: Task, given: TaskGivenBack) -> None:
+    task.taken, task.parked, task.was_taken = None, STOPPED if given.park else "", True
+    if given.attempt == task.attempt.id and given.tree:
+        task.attempt = replace(task.attempt, tree=given.tree)
 
 
 def ask(task: Task, asked: QuestionAsked, moment: float) -> str:
@@ -336,3 +377,19 @@ def end_attempt(task: Task, one: Past) -> None:
     """An attempt that was continued ends once more, and counts once."""
     kept = [each for each in task.past if each.attempt != one.attempt]
     task.past = (*kept[1 - PAST_MAX :], one)
+
+
+def close_effect(task: Task, decision_type: str, reason: str, result: Mapping[str, Any]) -> None:
+    """What the outcome of an effect changes. Parks the task where it could not be decided, or was too old to repeat."""
+    if decision_type.startswith("task_verify_"):
+        task.landing = replace(task.landing, judged="", judged_on="", behind="")
+    match decision_type:
+        case "task_spawn_confirmed":
+            task.claim = replace(task.claim, started=True)
+        case "task_verify_confirmed" if result.get("passed"):
+            merged, target = str(result.get("merged", "")), str(result.get("target", ""))
+            task.landing = replace(task.landing, verified=merged, verified_on=target)
+        case "task_land_confirmed" if "new" in result:
+            task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
+        case kind if kind.endswith(("_parked", "_abandoned")):
+            task.parked = f"{kind}: {reason}"

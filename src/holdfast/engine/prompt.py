@@ -208,6 +208,9 @@ def _interrupted(task: Task, tree: PromptTree) -> str:
     if not task.start.number:
         return _begun(tree.begun_by)
     told, attempt = "You have worked on this before", task.attempt
+    if task.was_taken:
+        found = "A person has worked in this worktree since, and perhaps in this conversation. It is as they left it"
+        return f"{told}. {found}. Look at what is there, then go on."
     if attempt.was_put_back:
         to = f"what turn {attempt.stands} left" if attempt.stands else "how you found it"
         return f"{told}. A person put the worktree back to {to}. Look at what is there, then go on from it."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.domain.conversations.conversation_entries import TAKEN_BY
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.task import TaskState
@@ -60,6 +61,8 @@ def next_step(
     next step from being done; a run tries that again, whatever its state. `stuck`: what it depends on and that does not
     go on by itself; a run would do nothing for it. `kind`: how it failed. `is_asking`: its agent asks a person.
     """
+    if parked.startswith(TAKEN_BY):
+        return f"leave the session in that terminal | holdfast give-back {task}"
     if parked == STOPPED:
         return f"holdfast resume {task}"
     if is_lost(parked):

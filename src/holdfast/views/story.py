@@ -137,8 +137,12 @@ SENTENCES: dict[str, Sentence] = {
         "{attempt} says: {message}", lambda inputs: f"Says: {_cut(inputs.get('message', ''))}"
     ),
     "task_told": Sentence(
-        "told by {by}: {message}",
-        lambda inputs: f"{_cut(inputs.get('by') or 'A person')} told it: {_cut(inputs.get('message', ''))}",
+        "told by {by}: {message}", lambda told: f"{told.get('by')} told it: {_cut(told.get('message'))}"
+    ),
+    "task_taken": Sentence("taken by {by}, process {pid} on {host}", "{by} has taken it"),
+    "task_given_back": Sentence(
+        "given back; the worktree is saved as {saved}",
+        lambda given: "Given back" + (": the process that had it is gone" if given.get("died") else ", as it was left"),
     ),
     "request_answered": Sentence("a request was answered with {status}", log="A request was answered with {status}"),
     "task_move_refused": Sentence(

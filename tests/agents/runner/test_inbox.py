@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.domain.attempt_records import Ending, InboxFile
-from holdfast.domain.task_record import Message
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.storage.records import attempt_folder
 from kit.claude import BEGIN, END, began, claude, hooked, result
 from kit.runner import Bench

@@ -94,7 +94,6 @@ class Claude(Cli):
         if os.geteuid() == 0:
             # Without it Claude Code refuses to work without asking as root.
             env["IS_SANDBOX"] = "1"
-        folder = home("CLAUDE_CONFIG_DIR", ".claude")
         return Launch(
             tuple(argv),
             # It goes on by itself with the call that was answered: a prompt would be a second thing to do.
@@ -106,12 +105,18 @@ class Claude(Cli):
             stream=self.name,
             model=work.model,
             policy=policy,
-            # `projects` has a folder for each worktree, with its conversations and its memory.
-            homes=(
-                Home(str(folder), forgotten=_FORGOTTEN),
-                Home(str(folder / "projects"), ("{worktree}",), ("*",)),
-            ),
+            homes=homes(),
         )
+
+    def talk(self, work: Work) -> Launch:
+        servers = ("--mcp-config", "{files}/mcp.json") if self.servers else ()
+        return self._as_person(work, "--resume", work.session, *servers)
+
+
+def homes() -> tuple[Home, ...]:
+    """`projects` has a folder for each worktree, with its conversations and its memory."""
+    folder = home("CLAUDE_CONFIG_DIR", ".claude")
+    return (Home(str(folder), forgotten=_FORGOTTEN), Home(str(folder / "projects"), ("{worktree}",), ("*",)))
 
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}

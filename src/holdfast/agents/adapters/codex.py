@@ -96,6 +96,9 @@ class Codex(Cli):
             homes=(Home(str(folder), (f"{CONVERSATIONS}/{{worktree}}",), _FORGOTTEN, seen_as=_SESSIONS),),
         )
 
+    def talk(self, work: Work) -> Launch:
+        return self._as_person(work, "resume", work.session)
+
 
 # Runs a server's command; its arguments begin with pairs: a variable, and the variable that has its secret.
 _RENAMED = 'while [ "$1" != -- ]; do eval "export $1=\\"\\$$2\\""; unset "$2"; shift 2; done; shift; exec "$@"'

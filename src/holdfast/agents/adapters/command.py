@@ -34,6 +34,9 @@ class _Plain:
     def endpoint(self, model: str) -> str:
         return ""
 
+    def interactive(self, work: Work) -> Launch | None:
+        return None
+
 
 class Command(_Plain):
     """A task's own command. It can read the prompt from the file that HOLDFAST_PROMPT_FILE names."""

@@ -34,6 +34,8 @@ TEXT_CHARS_MAX = 1 << 20
 CHAT_LINE_BYTES_MAX = 8 << 20
 # More answers than any conversation has: later ones are not counted, so memory stays bounded.
 ANSWERS_MAX = 100_000
+_SESSION = re.compile(r"[0-9a-fA-F-]{8,64}")
+_MINUTE = re.compile(r"session-(20\d\d-[01]\d-[0-3]\dT[0-2]\d-[0-5]\d)-")
 _RETRY = re.compile(r"(?:Attempt \d+ failed|Suggested retry after).*Retrying after (\d{1,9})ms")
 _LIMITED = re.compile(r"Attempt (\d{1,3}) failed with (?:status )?429")
 _AGAIN = re.compile(r"(?:Attempt|Retry attempt) (\d{1,3})(?: failed|/|:| )", re.IGNORECASE)
@@ -87,21 +89,34 @@ class Gemini(Cli):
             counted=work.counted,
             stream=self.name,
             model=work.model,
-            homes=_homes(_folder()),
+            homes=homes(),
         )
+
+    def talk(self, work: Work) -> Launch:
+        return self._as_person(work, "--resume", work.session)
 
 
 def _folder() -> Path:
     return home("GEMINI_CLI_HOME", "") / ".gemini"
 
 
-def _homes(folder: Path) -> tuple[Home, ...]:
+def homes() -> tuple[Home, ...]:
     """`tmp` has a folder for each project and `bin`, whose programs it runs; `history` has git folders of its own."""
+    folder = _folder()
     return (
         Home(str(folder), forgotten=("tmp", "history", "projects.json*", "state.json*")),
         Home(str(folder / "tmp"), ("{worktree}",), ("*",), marker=".project_root"),
         Home(str(folder / "history"), forgotten=("*",)),
     )
+
+
+def begun(session: str) -> float:
+    """The minute of the newest file of this conversation, as Unix seconds; 0 where there is none."""
+    from datetime import datetime
+
+    names = _folder().glob(f"tmp/*/chats/session-*-{session[:8]}.jsonl") if _SESSION.fullmatch(session) else ()
+    found = [each[1] for path in names if (each := _MINUTE.match(path.name))]
+    return datetime.strptime(f"{max(found)}+0000", "%Y-%m-%dT%H-%M%z").timestamp() if found else 0.0
 
 
 def _links(folder: Path) -> dict[str, str]:
@@ -289,7 +304,7 @@ class Chat:
 
     def answers(self) -> list[tuple[str, int, int, int]]:
         """The answers since the last call: model, tokens in and out, and how many of those in were cached."""
-        if not re.fullmatch(r"[0-9a-fA-F-]{8,64}", self.session):
+        if not _SESSION.fullmatch(self.session):
             return []
         found = []
         try:

@@ -30,6 +30,7 @@ _LIMITED = (429,)
 
 # The folder of conversations below its data folder, with a folder for each worktree.
 CONVERSATIONS = "holdfast"
+DATABASE = CONVERSATIONS + "/{worktree}/opencode.db"
 # What it keeps beside the conversations, and does not need.
 _FORGOTTEN = (CONVERSATIONS, "*.db*", "log", "storage", "snapshot", "tool-output", "repos", "worktree", "plans")
 
@@ -99,17 +100,23 @@ class Opencode(Cli):
             tuple(argv),
             stdin=work.prompt,
             # The user's own database has the conversations of all projects, and commands that opencode runs for them.
-            env={"OPENCODE_CONFIG": "{files}/opencode.json", "OPENCODE_DB": CONVERSATIONS + "/{worktree}/opencode.db"},
+            env={"OPENCODE_CONFIG": "{files}/opencode.json", "OPENCODE_DB": DATABASE},
             files={"opencode.json": msgspec.json.encode(config).decode(), PLUGIN_NAME: PLUGIN},
             references=self.references,
             has_hook=True,
             stream=self.name,
             model=work.model,
-            homes=_homes(),
+            homes=homes(),
         )
 
+    def talk(self, work: Work) -> Launch:
+        made = self._as_person(work, "--session", work.session)
+        # Its settings file names a plugin that waits for a runner.
+        env = {name: value for name, value in made.env.items() if name != "OPENCODE_CONFIG"}
+        return msgspec.structs.replace(made, env=env)
 
-def _homes() -> tuple[Home, ...]:
+
+def homes() -> tuple[Home, ...]:
     """Makes its programs and plugins read-only: they are beside the conversations, and the next start runs them."""
     data, state, cache = home("XDG_DATA_HOME", ".local/share"), Path.home() / ".local/state", Path.home() / ".cache"
     return (

@@ -33,6 +33,9 @@ class OwnEvents:
     def reply(self, asked: PersonAsked, verdict: Verdict) -> bytes:
         return msgspec.json.encode(verdict) + b"\n"
 
+    def cancel(self) -> bytes:
+        return b""
+
     def outgoing(self) -> bytes:
         sent, self._outgoing = self._outgoing, b""
         return sent

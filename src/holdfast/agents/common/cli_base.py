@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.agents.common import environment, error_phrases, json_fields, resets
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
@@ -63,6 +65,23 @@ class Cli(ABC):
 
     def launch(self, work: Work) -> Launch:
         return environment.with_settings(self.call(work), self._settings)
+
+    def interactive(self, work: Work) -> Launch | None:
+        called = self.talk(work) if work.session else None
+        return environment.with_settings(called, self._settings) if called is not None else None
+
+    def talk(self, work: Work) -> Launch | None:
+        """The command line by which a person continues the conversation; None where there is none."""
+        return None
+
+    def _as_person(self, work: Work, *argv: str) -> Launch:
+        """Its own program with these arguments: without what a runner needs, and with the permissions of a person, who
+        can be asked."""
+        call = self.call(work)
+        files = {name: text for name, text in call.files.items() if name == "mcp.json"}
+        argv = (self.program, *argv, *(("--model", work.model) if work.model else ()))
+        facts = {"argv": argv, "stdin": "", "prompt": "", "files": files, "has_hook": False, "stream": ""}
+        return msgspec.structs.replace(call, **facts)
 
     @property
     def permission(self) -> Permission:
@@ -139,28 +158,39 @@ class Cli(ABC):
 
     @classmethod
     def not_signed_in(cls, message: str) -> events.Finished:
-        """The final event of an agent that cannot reach its model for lack of a sign-in."""
-        why = f" ({message.strip()})" if message.strip() else ""
-        detail = f"{cls.title} is not signed in{why}. {cls.sign_in}, then try the task again."
-        return events.Finished(False, detail, events.AUTH)
+        return not_signed_in(cls.title, cls.sign_in, message)
 
     @classmethod
     def trouble(cls, message: str, *, status: int = 0, until: float = 0.0) -> events.Finished | events.RateLimited:
-        """The final event of an agent that could not continue, by its error text and the server's status.
+        return trouble(cls.title, cls.sign_in, message, status=status, until=until)
 
-        `until`: when it may continue, where that is known from elsewhere than the text.
-        """
-        until = until or resets.until(message, wall())
-        match error_phrases.trouble(message, status):
-            case error_phrases.Trouble.NO_KEY:
-                return cls.not_signed_in(f"{status} {message}" if status and str(status) not in message else message)
-            case error_phrases.Trouble.USED_UP if not until:
-                return events.Finished(False, message, events.QUOTA)
-            case error_phrases.Trouble.USED_UP | error_phrases.Trouble.LIMITED:
-                return events.RateLimited(until, message)
-            case error_phrases.Trouble.UNREACHABLE:
-                return events.Finished(False, message, events.UNREACHABLE)
-        return events.Finished(False, message or f"{cls.title} has failed, and did not say why.")
+
+def not_signed_in(title: str, sign_in: str, message: str) -> events.Finished:
+    """The final event of an agent that cannot reach its model for lack of a sign-in."""
+    why = f" ({message.strip()})" if message.strip() else ""
+    detail = f"{title} is not signed in{why}. {sign_in}, then try the task again."
+    return events.Finished(False, detail, events.AUTH)
+
+
+def trouble(
+    title: str, sign_in: str, message: str, *, status: int = 0, until: float = 0.0
+) -> events.Finished | events.RateLimited:
+    """The final event of an agent that could not continue, by its error text and the server's status.
+
+    `until`: when it may continue, where that is known from elsewhere than the text.
+    """
+    until = until or resets.until(message, wall())
+    match error_phrases.trouble(message, status):
+        case error_phrases.Trouble.NO_KEY:
+            told = f"{status} {message}" if status and str(status) not in message else message
+            return not_signed_in(title, sign_in, told)
+        case error_phrases.Trouble.USED_UP if not until:
+            return events.Finished(False, message, events.QUOTA)
+        case error_phrases.Trouble.USED_UP | error_phrases.Trouble.LIMITED:
+            return events.RateLimited(until, message)
+        case error_phrases.Trouble.UNREACHABLE:
+            return events.Finished(False, message, events.UNREACHABLE)
+    return events.Finished(False, message or f"{title} has failed, and did not say why.")
 
 
 class Calls:

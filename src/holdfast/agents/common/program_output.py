@@ -32,7 +32,33 @@ def first_line(argv: Sequence[str], wait_s: float) -> str:
     return text.decode(errors="replace").partition("\n")[0].strip() if child.returncode == 0 else ""
 
 
-def _read(child: subprocess.Popen[bytes], deadline: float) -> bytes:
+def answer(argv: Sequence[str], asked: bytes, wait_s: float) -> bytes:
+    """The first line that it prints when it is given these bytes; empty where it prints none in time.
+
+    Its input stays open until then: a program that talks may end where its input does.
+    """
+    try:
+        child = subprocess.Popen(
+            argv, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
+        )
+    except OSError:
+        return b""
+    with child:
+        try:
+            assert child.stdin is not None
+            # Less than a pipe holds, so this never waits.
+            child.stdin.write(asked)
+            text = _read(child, monotonic() + wait_s, until=b"\n")
+        except BrokenPipeError:
+            text = b""
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return text.partition(b"\n")[0]
+
+
+def _read(child: subprocess.Popen[bytes], deadline: float, until: bytes | None = None) -> bytes:
+    """What it prints until it ends, or until these bytes."""
     assert child.stdout is not None
     output, text = child.stdout.fileno(), b""
     ended = os.pidfd_open(child.pid)
@@ -45,6 +71,8 @@ def _read(child: subprocess.Popen[bytes], deadline: float) -> bytes:
                 text += data
                 if not data:
                     watched = [ended]
+                if until is not None and until in data:
+                    break
             elif ended in ready:
                 break
     finally:

@@ -15,8 +15,8 @@ from holdfast.agents.runner.limits import Stop
 from holdfast.clock import wall
 from holdfast.crashpoints import point
 from holdfast.domain.attempt_records import Ending, Exit, Order, TurnLine
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.spend import Spend
-from holdfast.domain.task_record import Message
 from holdfast.errors import DiskError, HoldfastError
 from holdfast.git import command as git
 from holdfast.layout import Attempt, Layout

@@ -121,6 +121,10 @@ class Child:
             # It has ended, or closed its input: what its end was is seen elsewhere.
             self._unsent = b""
 
+    @property
+    def has_ended(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
     def hang_up(self) -> None:
         """Closes its standard input: it has nothing more to be told."""
         if self._process.stdin is not None:

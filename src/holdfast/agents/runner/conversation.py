@@ -10,8 +10,8 @@ import msgspec
 from holdfast.agents.common.json_fields import NUMBER_MAX
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import TURN, TurnEvent, TurnState
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.spend import Spend
-from holdfast.domain.task_record import Message
 from holdfast.storage.records.redact import without_secrets
 
 TEXT_CHARS_MAX = 16_384

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, cast
 
 from holdfast.agents.common import hook
@@ -9,16 +10,19 @@ from holdfast.agents.runner.child import Child
 from holdfast.agents.runner.conversation import Conversation
 from holdfast.agents.runner.inbox import Inbox
 from holdfast.agents.runner.questions import LOOK_S, QuestionDesk
+from holdfast.clock import monotonic
 from holdfast.domain.agent_events import AgentEvent, PersonAsked
 from holdfast.domain.attempt_records import Order
 from holdfast.layout import Attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from holdfast.ports import AskingStream, HookedStream, Stream, TalkingStream
 
+# How long an agent may take to end its work by itself before it is ended.
+CANCEL_S_MAX = 2.0
 # How soon what the agent did not take at once is sent on.
 SEND_S = 0.02
 
@@ -63,3 +67,16 @@ class Dialogue:
         if self._launch.talks:
             reply, self._reply = self._reply, b""
             child.send(reply + cast("TalkingStream", self._stream).outgoing())
+
+    def cancel(self, child: Child, read: Callable[[int], bool]) -> None:
+        """Asks the agent to end its work, and reads on for a moment, so that it can say how that ended."""
+        line = cast("TalkingStream", self._stream).cancel() if self._launch.talks else b""
+        if not line:
+            return
+        child.send(line)
+        deadline = monotonic() + CANCEL_S_MAX
+        while cast("TalkingStream", self._stream).cancel() and monotonic() < deadline and not child.has_ended:
+            while read(child.stdout):
+                pass
+            time.sleep(SEND_S)
+            child.send(b"")

@@ -12,7 +12,7 @@ from holdfast.agents.runner.attempt_writer import AttemptWriter
 from holdfast.agents.runner.conversation import Conversation
 from holdfast.agents.runner.limits import Stop
 from holdfast.domain.attempt_records import Ending, Order
-from holdfast.domain.task_record import Message
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.layout import Attempt
 from holdfast.storage.records import attempt_folder
 

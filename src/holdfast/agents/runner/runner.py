@@ -125,8 +125,8 @@ class Runner:
         with selectors.DefaultSelector() as selector:
             for fd in (child.stdout, child.stderr, child.pidfd, self._wake_read):
                 selector.register(fd, selectors.EVENT_READ)
-            self._dialogue.pump(child)
             while self._verdict is None and not self._is_enough():
+                self._dialogue.pump(child)
                 ready = {key.fd for key, _ in selector.select(self._pause_s())}
                 for fd in ready & {child.stdout, child.stderr}:
                     if not self._read(fd):
@@ -136,7 +136,6 @@ class Runner:
                 if child.pidfd in ready:
                     return
                 self._answer_hooks(child)
-                self._dialogue.pump(child)
 
     def _pause_s(self) -> float:
         """Seconds to wait for output: until something may be overdue, but the file `stop` is looked for regularly."""
@@ -274,6 +273,7 @@ class Runner:
         if self._child is None:
             return
         with step("end_processes"):
+            self._dialogue.cancel(self._child, self._read)
             # The agent is a zombie until it is reaped, so its group number is not reused meanwhile.
             order = self._order
             self._check_resources()

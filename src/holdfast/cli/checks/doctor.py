@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.agents.adapters.acp import ProtocolAgent
 from holdfast.agents.registry import agents
 from holdfast.agents.survey import survey
 from holdfast.backlog.folder import Backlog
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SOMETHING_TO_DO = 20
 SHOWN_MAX = 10
+# How long an agent by protocol may take to answer.
+PROTOCOL_S_MAX = 10.0
 _ASKING = {TaskState.FAILED: "has failed", TaskState.PENDING_APPROVAL: "waits for your approval"}
 _WAY_OUT = {
     "git": "git --version",
@@ -196,11 +199,17 @@ def _agents_part(config: Config, overview: Overview | None) -> Part:
     fact = f"{', '.join(here) or 'none'} here"
     fact += f"; {', '.join(absent)} missing" if absent else ""
     fact += f"; {', '.join(strangers)} not signed in" if strangers else ""
+    spoken = {name: each.version(PROTOCOL_S_MAX) for name, each in known.items() if isinstance(each, ProtocolAgent)}
+    mute = [name for name, told in spoken.items() if not told and name in here]
+    fact += "".join(f"; {name} speaks {told[told.rfind('(') + 1 : -1]}" for name, told in spoken.items() if told)
     findings = []
     wanted = preflight.wanted_agents(config, overview) if overview is not None else {}
     for name, made in wanted.items():
         if why := preflight.missing_agent(known, name, made):
             findings.append(Finding(f"{why} The task {made.id} asks for it.", f"holdfast edit {made.id} --agent NAME"))
+        elif name in mute:
+            said = f"{name} does not answer by the Agent Client Protocol, and the task {made.id} asks for it."
+            findings.append(Finding(f"{said} See `acp` in the settings' `agents`.", "holdfast agents --wait 60"))
         elif name in strangers:
             said = f"{name} is not signed in, and the task {made.id} asks for it. {found[name].sign_in}."
             findings.append(Finding(said, "holdfast agents"))

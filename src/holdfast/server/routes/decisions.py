@@ -117,6 +117,12 @@ class ResumedWith(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)] = ""
 
 
+class GivenBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`park`: it goes on when a person says so, with `resume`."""
+
+    park: bool = False
+
+
 class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`branch`: a new branch to land on in place of the target."""
 
@@ -285,6 +291,8 @@ OPERATIONS = [
     _of_task("reject", "Refuse a result that waits for a person, or a plan.", Rejected),
     _of_task("resolve", "Decide what is parked.", Resolved),
     _of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", ResumedWith),
+    _of_task("take", "Take a task from its agent: no run goes on with it until it is given back."),
+    _of_task("give_back", "Give a task back that a person has taken; its worktree is saved first.", GivenBack),
     _of_task("tell", "Tell a task's agent something, in the conversation that it has.", ToldWords),
     _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
