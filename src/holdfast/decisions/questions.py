@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.config.rule_file import add_rule
 from holdfast.config.sections import PermissionSettings
 from holdfast.crashpoints import point
 from holdfast.decisions.context import Answer, DecisionContext
-from holdfast.decisions.rule_file import add_rule
 from holdfast.decisions.tasks import who_goes_on
 from holdfast.domain.task_record import Task, open_questions
 from holdfast.engine.context import RunContext

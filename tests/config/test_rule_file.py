@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.new_file import DEFAULT_SETTINGS
-from holdfast.decisions.rule_file import add_rule, with_rule
+from holdfast.config.rule_file import add_rule, with_rule
 from holdfast.domain.yaml_text import read_mapping
 from holdfast.errors import InputError
 from holdfast.layout import Layout
