@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 AGENTS ?= .agents-cache
 BROWSER ?= build/venv-browser
 OPS ?= .ops-cache
+PROJECT ?= .project-cache
 API ?= build/venv-api
 INSTALL ?= build/venv-install
 MUTANTS ?= build/venv-mutants
@@ -15,7 +16,7 @@ MARKS ?= not crash and not heavy
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
+.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops test-project check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
@@ -42,6 +43,14 @@ test-ops: $(VENV)/ready $(OPS)/ready
 
 $(OPS)/ready: tests/ops/install tests/ops/requirements.txt
 	PYTHON=$(abspath $(BIN))/python tests/ops/install $(OPS)
+
+# A public project with its own test suite: six tasks land while the orchestrator is killed, and the time that one and two
+# judged at once take. `SUITE="tests/test_commands.py"` runs fewer of its tests, and measures nothing.
+test-project: $(VENV)/ready $(PROJECT)/ready
+	HOLDFAST_PROJECT=$(abspath $(PROJECT)) $(if $(SUITE),HOLDFAST_SUITE="$(SUITE)") $(BIN)/pytest tests/real_project -s --timeout 3000 $(ARGS)
+
+$(PROJECT)/ready: tests/real_project/install $(wildcard tests/real_project/*.txt)
+	PYTHON=$(PYTHON) tests/real_project/install $(PROJECT)
 
 # Requests made up by schemathesis from the OpenAPI document, against a real server. `make test-api EXAMPLES=200` makes more.
 test-api: EXAMPLES = 8

@@ -23,8 +23,8 @@ from holdfast.engine.plan import (
     Orphan,
     Retry,
     StartTask,
-    VerifyAndLand,
 )
+from holdfast.landing.merge_queue import QueueView, VerifyAndLand
 from holdfast.storage.records.attempt_folder import Liveness
 from kit.states import folded, planned, story
 
@@ -128,7 +128,7 @@ def test_one_task_is_landed_at_a_time_the_one_that_was_done_first() -> None:
     # The entries of `b` come first.
     both = folded(story("b", S.DONE), story("a", S.DONE))
     assert planned(both) == [VerifyAndLand("b")]
-    assert planned(both, landing="c") == []
+    assert planned(both, queue=QueueView("c")) == []
     assert planned(both, held={"b"}) == [VerifyAndLand("a")]
 
 
@@ -137,7 +137,7 @@ def test_a_landing_or_failing_task_is_not_cancelled_for_its_parent() -> None:
     nodes = {"t": {"parent": "p"}}
     cancel = Cancel("t", Reason.PARENT_CANCELLED, "p")
     assert planned(state, nodes=nodes) == [cancel], "and it is not landed on its way"
-    assert planned(state, nodes=nodes, landing="t") == []
+    assert planned(state, nodes=nodes, queue=QueueView("t")) == []
     assert planned(state, nodes=nodes, failing={"t"}, held={"t"}) == []
 
 

@@ -86,7 +86,7 @@ def test_an_editable_install_of_the_main_checkout_is_found_wherever_its_environm
     assert found is not None and found.checkout == str(project.main) and found.kind == "python"
     said = found.sentence()
     assert "which imports the project from" in said and "passes whatever an agent has changed" in said
-    assert 'setup: "python -m venv .venv && .venv/bin/pip install -e ."' in found.advice()
+    assert 'setup: ["python -m venv .venv", ".venv/bin/pip install -e ."]' in found.advice()
 
 
 def test_the_environment_of_the_main_checkout_is_found_by_its_path_alone(project: Project) -> None:

@@ -34,6 +34,7 @@ from holdfast.storage.journal import archive
 from holdfast.storage.records import attempt_folder, blob_meta
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
+from holdfast.worktrees.content import judging_worktrees
 from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
 
@@ -68,7 +69,7 @@ class Collector:
 
     def find(self, keep_days: float) -> Iterator[Garbage]:
         yield from self._worktrees()
-        for path in sorted([self._layout.worktrees / ".scratch", *self._layout.worktrees.glob(".gone-*")]):
+        for path in sorted([*judging_worktrees(self._layout), *self._layout.worktrees.glob(".gone-*")]):
             if os.path.lexists(path):
                 yield Garbage("scratch", path.name, _size(path))
         yield from (Garbage("snapshots", attempt, 0) for attempt in self._refs(keep_days))

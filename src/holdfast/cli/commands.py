@@ -37,6 +37,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("holdfast.cli.status:status", "Count the tasks by state; show the run, its agents, and what waits."),
     "show": ("holdfast.cli.tasks.show:show", "Show one task: its state and why, and its definition."),
     "gates": ("holdfast.cli.tasks.gates:gates", "Show the results of a task's gates, and what they printed."),
+    "hooks": (
+        "holdfast.cli.tasks.hooks:hooks",
+        "Show the setup and hooks of a task's worktrees, and what they printed.",
+    ),
     "edit": ("holdfast.cli.tasks.add_edit:edit", "Change a task's definition, by options or in your editor."),
     "prompt": ("holdfast.cli.tasks.prompt:prompt", "Show the exact prompt that a task's agent would get."),
     "cancel": ("holdfast.cli.tasks.decisions:cancel", "Cancel a task; its agent is ended."),

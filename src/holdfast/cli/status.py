@@ -14,6 +14,7 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
+from holdfast.preparation import disk_use
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.host import host_row
 from holdfast.views.rows import Row, print_problems, read_overview
@@ -44,7 +45,10 @@ def status(ctx: click.Context, as_json: bool) -> None:
         outages = outage_rows(view.state, app.config, wall())
     states = Counter(str(row.state) for row in rows)
     locks = _left_locks(app.repo)
-    host = host_row(app.config, view.state.tasks.values(), wall(), runs.pid if runs else "self")
+    host = host_row(
+        app.config, view.state.tasks.values(), wall(), runs.pid if runs else "self", folder=view.layout.root
+    )
+    disk = disk_use.look(view.layout, app.config.disk_free_min)
     if as_json:
         facts: dict[str, Any] = {
             "states": dict(sorted(states.items())),
@@ -54,8 +58,10 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "owner": f"pid {runs.pid}, run {runs.run}" if runs else "",
             "runs": {"pid": runs.pid, "run": runs.run, "since": runs.since} if runs else None,
             "at_work": agents,
+            "judging": [{"task": row.id, "what": row.judging} for row in rows if row.judging],
             "outages": outages,
             "host": host,
+            "disk": disk,
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
             "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
             "locks": [str(lock) for lock in locks],
@@ -72,12 +78,14 @@ def status(ctx: click.Context, as_json: bool) -> None:
     owner = f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}" if runs else "nobody: no run is alive"
     click.echo(f"{'owner':21} {owner}")
     click.echo(f"{'host':21} {host.words}")
+    click.echo(f"{'disk':21} {disk.words}")
     if host.short and runs and any(row.is_ready for row in rows):
         echo_wrapped(f"{'held':21} ", plain(host.short))
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
     _print_locks(locks)
     _print_agents(agents, runs is not None)
+    _print_judging(rows, runs is not None)
     _print_waiting(rows)
     _print_asking(rows)
 
@@ -103,6 +111,17 @@ def _print_agents(agents: list[AtWork], is_run: bool) -> None:
             told += f"  does not reach its model, and tries again: {each.retrying}"
         click.echo(plain(told.rstrip())[:200])
     _print_more(len(agents), "holdfast attach")
+
+
+def _print_judging(rows: list[Row], is_run: bool) -> None:
+    judged = [row for row in rows if row.judging]
+    if judged:
+        click.echo(
+            "\nbeing judged" + ("" if is_run else " when the run died; the next `holdfast run` judges them again")
+        )
+    for row in judged[:SHOWN_MAX]:
+        click.echo(plain(f"  {row.id}  {row.judging}"))
+    _print_more(len(judged), "holdfast list")
 
 
 def _print_waiting(rows: list[Row]) -> None:

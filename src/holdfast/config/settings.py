@@ -50,6 +50,9 @@ class Config(msgspec.Struct, frozen=True):
         Text | None, Meta(description="folder that holds the state of many repositories; null: .sdd/ in this one")
     ] = None
     max_agents: Annotated[int, Meta(ge=1, le=1000, description="agents that work at the same time")] = 4
+    judging: Annotated[
+        int, Meta(ge=1, le=16, description="candidates that are judged at the same time; landing is one at a time")
+    ] = 1
     agent: Annotated[Name, Meta(description="agent of a task that names none")] = "claude"
     model: Annotated[
         Model | None, Meta(description="model of a task that names none and no other agent; null: the agent's choice")
@@ -121,6 +124,9 @@ class Config(msgspec.Struct, frozen=True):
     ] = 3600.0
     limits: LimitSettings = LimitSettings()
     worktree: WorktreeSettings = WorktreeSettings()
+    disk_free_min: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="a start waits while the disk has fewer free bytes; 0: it never does")
+    ] = 0
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[

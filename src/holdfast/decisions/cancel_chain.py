@@ -68,4 +68,6 @@ def _due(decision: DecisionContext, board: Board) -> list[Abort]:
     with board.lock:
         due = board.graph.due_cancels()
     # What is being landed right now is left to the loop, which sees its end.
-    return [each for each in due if not (decision.is_busy and decision.task(each.task).state is TaskState.DONE)]
+    is_busy, ahead = decision.is_busy, decision.context.judgings.ahead
+    done = {each.task for each in due if decision.task(each.task).state is TaskState.DONE}
+    return [each for each in due if not (each.task in done and (is_busy or each.task in ahead))]

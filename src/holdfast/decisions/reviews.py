@@ -88,7 +88,8 @@ def _expect_reviewable(task: Task, asked: Review) -> None:
 def _begin(decision: DecisionContext, task: Task, asked: Review) -> None:
     by, summary = reviewer(decision.by), without_secrets(asked.summary)
     is_stale = asked.candidate != task.candidate
-    comments = quoted(decision.worktrees.store, task, asked.comments, is_stale=is_stale)
+    # A draft keeps what cannot be submitted as it is.
+    comments = quoted(decision.worktrees.store, task, asked.comments, is_kept=is_stale or asked.verdict == "draft")
     drafted = ReviewDrafted(task.id, asked.candidate, by, summary, comments)
     if asked.verdict == "draft" or is_stale:
         decision.append([decision.record("review_drafted", 0, msgspec.to_builtins(drafted))])
@@ -129,18 +130,23 @@ def sent_back(decision: DecisionContext, task: Task, number: int = 0, feedback: 
 
 
 def quoted(
-    store: Store, task: Task, given: Sequence[CommentText], *, is_stale: bool = False
+    store: Store, task: Task, given: Sequence[CommentText], *, is_kept: bool = False
 ) -> tuple[ReviewComment, ...]:
-    """The comments with the lines that they are about, as git has them. Where those are not there any more, a stale
-    review keeps its words without them, and any other is refused."""
-    files = {each.name: each for each in _files(store, task)} if given and not is_stale else {}
+    """The comments with the lines that they are about, as git has them. Where those are not there, `is_kept` keeps the
+    words without them, and otherwise the comment is refused."""
+    files = {each.name: each for each in _files(store, task)} if given and task.landing.verified else {}
     texts: dict[str, list[str]] = {}
     made = []
     for each in given:
         file = files.get(each.path)
-        if file is None and not is_stale:
+        if file is None and not is_kept:
             raise InputError(detail=f"the change has no file {each.path!r} to comment on")
-        made.append(_quoted(store, file, each, texts))
+        try:
+            made.append(_quoted(store, file, each, texts))
+        except InputError:
+            if not is_kept:
+                raise
+            made.append(_quoted(store, None, each, texts))
     return tuple(made)
 
 

@@ -74,6 +74,9 @@ def expect_at_rest(decision: DecisionContext, task: Task, verb: str) -> None:
     landing_thread = decision.context.landing_thread
     if landing_thread is not None and landing_thread.task == task.id:
         raise Later
+    if task.id in decision.context.judgings.ahead:
+        decision.context.judgings.withdraw(task.id)
+        raise Later
     if task.landing.commit:
         raise refused(task, verb, "the next `holdfast run` closes it.", "it has landed already")
 

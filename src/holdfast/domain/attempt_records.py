@@ -90,14 +90,14 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
     `sets_model`: the model is asked for by the protocol, not by an argument.
     `load_after`: Unix seconds before which the conversation cannot be loaded.
-    `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
+    `program`: its name without a folder. `title` and `sign_in` are for messages.
     """
 
     title: str
+    program: str = ""
     session: str = ""
     servers: str = "[]"
     sets_model: bool = False
-    counted_usd: float = 0.0
     load_after: float = 0.0
     sign_in: str = ""
 
@@ -115,7 +115,8 @@ class Launch(msgspec.Struct, frozen=True):
     of its own environment: so a secret is never part of the order.
     `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits (agents/common/hook.py).
     `reads_errors`: the stream is given the lines of the agent's standard error, too.
-    `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
+    `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on;
+    `counted_usd`: what it cost.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
     `policy`: what it may do unasked; the runner decides by it about each `Asked` event.
@@ -137,6 +138,7 @@ class Launch(msgspec.Struct, frozen=True):
     has_hook: bool = False
     reads_errors: bool = False
     counted: tuple[int, int] = (0, 0)
+    counted_usd: float = 0.0
     stream: str = ""
     model: str = ""
     uses_model: bool = True

@@ -55,7 +55,9 @@ class SetupIntended(EffectIntended, frozen=True, kw_only=True):
 class VerifyIntended(EffectIntended, frozen=True, kw_only=True):
     """`merged` is the candidate as it will land, on top of `target`; `gates` the digest of what judges it.
 
-    `happened`: names of gates that have run for this candidate, as a person said, and do not run again.
+    `happened`: names of gates that have run for this candidate, as a person said, and do not run again. `place`: the
+    number of the worktree in which the gates run. `behind`: the task before it in the queue, whose merged commit
+    `target` is; then `branch_at` is the commit that the branch was at, whose rules count.
     """
 
     candidate: str = ""
@@ -64,6 +66,9 @@ class VerifyIntended(EffectIntended, frozen=True, kw_only=True):
     gates: str = ""
     repeatable: bool = True
     happened: tuple[str, ...] = ()
+    place: int = 0
+    behind: str = ""
+    branch_at: str = ""
 
 
 class LandIntended(EffectIntended, frozen=True):

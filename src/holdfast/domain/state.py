@@ -76,7 +76,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 17
+    version = 18
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -336,6 +336,10 @@ class State:
         task = self.known(waiting.task)
         task.landing = replace(task.landing, waits=tuple(waiting.paths))
 
+    def _intend_verdict(self, entry: EntryLike, intended: effect_entries.VerifyIntended) -> None:
+        task = self.known(intended.task)
+        task.landing = replace(task.landing, judged=intended.merged, judged_on=intended.target, behind=intended.behind)
+
     def _intend_landing(self, entry: EntryLike, intended: effect_entries.LandIntended) -> None:
         task = self.known(intended.task)
         task.landing = replace(task.landing, waits=())
@@ -347,17 +351,7 @@ class State:
 
     def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat."""
-        task, result = self.known(closed.task), entry.output
-        match entry.decision_type:
-            case "task_spawn_confirmed":
-                task.claim = replace(task.claim, started=True)
-            case "task_verify_confirmed" if result.get("passed"):
-                merged, target = str(result.get("merged", "")), str(result.get("target", ""))
-                task.landing = replace(task.landing, verified=merged, verified_on=target)
-            case "task_land_confirmed" if "new" in result:
-                task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
-            case kind if kind.endswith(("_parked", "_abandoned")):
-                task.parked = f"{kind}: {closed.reason}"
+        task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
 
 
 def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
@@ -388,6 +382,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     effect_entries.SpawnIntended: State._intend_start,
     effect_entries.EffectClosed: State._close_effect,
     entries.LandingWaiting: State._wait_to_land,
+    effect_entries.VerifyIntended: State._intend_verdict,
     effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
     ReviewDrafted: State._draft_review,

@@ -7,6 +7,7 @@ numbers only, so that the garbage collector need not know it (`gc=False`): there
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -154,6 +155,18 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     # The merged commit that a person approved, and its target.
     approved: str = ""
     approved_on: str = ""
+    # The merged commit that is being judged, the target of that, and the task before it where that has not landed yet.
+    judged: str = ""
+    judged_on: str = ""
+    behind: str = ""
+
+    @property
+    def judging(self) -> str:
+        """What is being judged at this moment, in words; empty where nothing is."""
+        if not self.judged:
+            return ""
+        ahead = f"on top of {self.behind}, ahead of its turn"
+        return f"{self.judged[:12]} {ahead if self.behind else f'on {self.judged_on[:12]}'}"
 
 
 class Task(msgspec.Struct):
@@ -364,3 +377,19 @@ def end_attempt(task: Task, one: Past) -> None:
     """An attempt that was continued ends once more, and counts once."""
     kept = [each for each in task.past if each.attempt != one.attempt]
     task.past = (*kept[1 - PAST_MAX :], one)
+
+
+def close_effect(task: Task, decision_type: str, reason: str, result: Mapping[str, Any]) -> None:
+    """What the outcome of an effect changes. Parks the task where it could not be decided, or was too old to repeat."""
+    if decision_type.startswith("task_verify_"):
+        task.landing = replace(task.landing, judged="", judged_on="", behind="")
+    match decision_type:
+        case "task_spawn_confirmed":
+            task.claim = replace(task.claim, started=True)
+        case "task_verify_confirmed" if result.get("passed"):
+            merged, target = str(result.get("merged", "")), str(result.get("target", ""))
+            task.landing = replace(task.landing, verified=merged, verified_on=target)
+        case "task_land_confirmed" if "new" in result:
+            task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
+        case kind if kind.endswith(("_parked", "_abandoned")):
+            task.parked = f"{kind}: {reason}"

@@ -26,6 +26,8 @@ from holdfast.engine.effects import Closed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
+from holdfast.landing.gates import Gate
+from holdfast.landing.judgings import Judgings
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
 from holdfast.preparation.preparation import Preparation
@@ -55,10 +57,11 @@ class FileWatch(Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The result of one piece of work. `key` is that of the request that asked for it; empty for the loop's own."""
+    """The result of one piece of work. `key` is that of the request that asked for it, empty for the loop's own; of a
+    worktree that was prepared it is the start that it is for."""
 
     task: str
-    key: str
+    key: Any
     result: Any = None
     error: BaseException | None = None
 
@@ -104,6 +107,45 @@ class LandingThread:
         self._wake()
 
 
+class PreparingThreads:
+    """Prepares worktrees beside the loop, as many at once as agents may work. Everything but the work itself is done
+    in the loop's thread."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._begun: list[threading.Thread] = []
+        # Asked by what runs in the threads: then it ends as soon as it can.
+        self.is_stopping = False
+
+    def begin(self, key: Any, work: Callable[[], Any]) -> None:
+        """`take` returns the result under this key; that of a key None is dropped."""
+        thread = threading.Thread(target=self._carry_out, args=(key, work), name="preparing", daemon=True)
+        self._begun = [each for each in self._begun if each.is_alive()] + [thread]
+        thread.start()
+
+    def take(self) -> Ended | None:
+        """Returns each result once; None while there is none."""
+        try:
+            return self._ended.get_nowait()
+        except queue.Empty:
+            return None
+
+    @property
+    def is_busy(self) -> bool:
+        return any(each.is_alive() for each in self._begun) or not self._ended.empty()
+
+    def _carry_out(self, key: Any, work: Callable[[], Any]) -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
+            failure = error
+        if key is not None:
+            self._ended.put(Ended("", key, result, failure))
+        self._wake()
+
+
 @dataclass(kw_only=True)
 class RunContext:
     """`note` reports events to observers, as a task and a sentence; nothing depends on it."""
@@ -143,9 +185,14 @@ class RunContext:
     watch: FileWatch | None = None
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
+    # Prepares worktrees beside the loop, where there is one.
+    preparing: PreparingThreads | None = None
+    # Candidates that are judged at this moment, here and ahead of their turn.
+    judgings: Judgings = field(default_factory=Judgings)
 
     # Gates of which this run has looked whether they test another checkout.
     warned: set[tuple[str, str | tuple[str, ...]]] = field(default_factory=set)
+    _warning: threading.Lock = field(default_factory=threading.Lock)
     # What was told of the backlog's files: a problem is found again at every look, and told once.
     heard: set[str] = field(default_factory=set)
 
@@ -155,6 +202,13 @@ class RunContext:
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
                 self.note(task, words)
+
+    def unwarned(self, gates: Sequence[Gate]) -> list[Gate]:
+        """Those of the gates of which this run has not looked yet whether they test another checkout."""
+        with self._warning:
+            new = [gate for gate in gates if (gate.name, gate.command) not in self.warned]
+            self.warned.update((gate.name, gate.command) for gate in new)
+        return new
 
     @functools.cached_property
     def branch(self) -> str:

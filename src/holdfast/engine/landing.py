@@ -7,7 +7,7 @@ twice. A landing that loses a race, or finds the target moved, starts over with 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -15,17 +15,19 @@ import msgspec
 from holdfast.domain.effect_entries import LandIntended, RefreshIntended, VerifyIntended
 from holdfast.domain.entries import GateWarned, LandingPromoted, LandingWaiting
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import TaskEvent
-from holdfast.domain.task_record import Task
+from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.task_record import Landing, Task
 from holdfast.domain.wording import plural
 from holdfast.engine import recovery
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
+from holdfast.engine.starting.worktree_hooks import leave_worktree
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
 from holdfast.landing import approval, foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.landing.gates import Gate
 from holdfast.landing.lost_landings import settle_rewritten, undone
+from holdfast.landing.merge_queue import CandidateKind, JudgeAhead, QueueView
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import ledger as jsonl
 from holdfast.worktrees import commit_messages, merges, pins
@@ -56,7 +58,7 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
         _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt.id})
         return LandingResult.CLOSED
     if _is_answer(context, task):
-        context.worktrees.remove(task.id, landed=task.candidate or task.attempt.base)
+        leave_worktree(context, task, task.candidate or task.attempt.base)
         answer = _answer_of(context, task)
         _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt.id})
         return LandingResult.CLOSED
@@ -82,7 +84,7 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
     branch = task.landing.branch or context.branch
     left = left if left is not None else _refresh(context, task, branch)
     # Before the task is closed: nobody comes back to one that is.
-    context.worktrees.remove(task.id, landed=task.candidate)
+    leave_worktree(context, task, task.candidate)
     outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": left}
     _close(context, task, outcome, branch)
     return LandingResult.CLOSED
@@ -101,6 +103,47 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
     return LandingResult.REJECTED
 
 
+def queue_view(context: RunContext, active: Collection[str], landing: str) -> QueueView:
+    """What is judged and landed now, and which of the candidates that wait are judged in a way of their own."""
+    most, judgings = context.config.judging, context.judgings
+    if most == 1:
+        return QueueView(landing)
+    tasks = (context.board.task(name) for name in active)
+    done = [task for task in tasks if task.state is TaskState.DONE and not task.parked]
+    return QueueView(
+        landing,
+        judgings.merged.copy(),
+        judgings.ahead.copy(),
+        withdrawn=judgings.withdrawn.copy(),
+        refused={name: ended.asked.on for name, ended in judgings.refused.items()},
+        apart={task.id for task in done if not task.approved and _kind(context, task).asks},
+        once={task.id for task in done if _has_nothing_to_judge(task) or _kind(context, task).is_once},
+        most=most,
+    )
+
+
+def _kind(context: RunContext, task: Task) -> CandidateKind:
+    """Read once for each candidate: the queue is looked at in every round."""
+    kinds, key = context.judgings.kinds, (task.id, task.candidate)
+    if key not in kinds:
+        try:
+            made = context.board.worked_on(task)
+            is_once = not all(gate.repeatable for gate in verify.gates_of(made, context.config))
+            # The rules are asked about the change as the agent made it; merged, it is asked about again.
+            landing = Landing(verified=task.candidate, verified_on=task.attempt.base)
+            as_made = msgspec.structs.replace(task, landing=landing, approved=False)
+            why = approval.reason_to_ask(context.worktrees.store, as_made, made, context.config.approve)
+            kinds[key] = CandidateKind(asks=bool(why), is_once=is_once)
+        except HoldfastError:
+            # What is wrong with it is seen to in its turn.
+            return CandidateKind(asks=False, is_once=True)
+    return kinds[key]
+
+
+def _has_nothing_to_judge(task: Task) -> bool:
+    return not task.candidate or task.candidate == task.attempt.base or bool(task.landing.commit)
+
+
 def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = context.branch
@@ -115,7 +158,32 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
             context.last_landed = missed
             raise
         target = merges.newest(context.repo, branch)
+    if (known := context.judgings.verdict_on(task.id, task.candidate, target)) is not None:
+        return known
+    return _judge_on(context, task, target)
+
+
+def judge_ahead(context: RunContext, task: Task, asked: JudgeAhead) -> verify.GateVerdict | None:
+    """Judges the candidate before its turn, on top of one that has not landed yet; None when it has passed.
+
+    What comes of it counts only where exactly that commit is the target when its turn has come.
+    """
+    context.expect_result(task, task.candidate)
+    branch_at = merges.newest(context.repo, context.branch)
+    effect = context.effects[VerifyIntended]
+    assert isinstance(effect, verify.Verify)
+    effect.is_wanted = context.judgings.is_wanted
+    # The gates' git reads the commit before it, too, and no ref of the user's leads there yet.
+    context.worktrees.store.hand_over(asked.on, branch_at)
+    return _judge_on(context, task, asked.on, behind=asked.behind, branch_at=branch_at)
+
+
+def _judge_on(
+    context: RunContext, task: Task, target: str, behind: str = "", branch_at: str = ""
+) -> verify.GateVerdict | None:
+    """Merges the candidate with `target` and has the gates judge that; None when it has passed."""
     if task.landing.verified and task.landing.verified_on == target:
+        context.judgings.announce(task.id, target, task.landing.verified)
         return None
     made = context.board.worked_on(task)
     if not task.candidate:
@@ -127,30 +195,35 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     if merged.conflicts:
         return verify.conflict(merged.conflicts)
     gates = verify.gates_of(made, context.config)
-    intended = VerifyIntended(
-        task=task.id,
-        attempt=task.attempt.id,
-        candidate=task.candidate,
-        target=target,
-        merged=merged.commit,
-        gates=verify.pin(gates, made.paths, context.blobs, *context.confinement(made)),
-        repeatable=all(gate.repeatable for gate in gates),
-        happened=tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
-    )
-    context.note(task.id, f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate')}" if gates else _UNJUDGED)
-    result = carry_out(context, intended)
-    _warn_of_foreign_code(context, task, gates)
+    context.judgings.announce(task.id, target, merged.commit)
+    with context.judgings.place() as place:
+        intended = VerifyIntended(
+            task=task.id,
+            attempt=task.attempt.id,
+            candidate=task.candidate,
+            target=target,
+            merged=merged.commit,
+            gates=verify.pin(gates, made.paths, context.blobs, *context.confinement(made)),
+            repeatable=all(gate.repeatable for gate in gates),
+            happened=tuple(each.removeprefix("gate:") for each in task.happened if each.startswith("gate:")),
+            place=place,
+            behind=behind,
+            branch_at=branch_at,
+        )
+        ahead = f", ahead of its turn, on top of {behind}" if behind else ""
+        told = f"verifying {merged.commit[:12]} with {plural(len(gates), 'gate')}{ahead}"
+        context.note(task.id, told if gates else _UNJUDGED)
+        result = carry_out(context, intended)
+        _warn_of_foreign_code(context, task, gates, place)
     return None if result["passed"] else verify.read_verdict(context.blobs, result["verdict"])
 
 
-def _warn_of_foreign_code(context: RunContext, task: Task, gates: Sequence[Gate]) -> None:
+def _warn_of_foreign_code(context: RunContext, task: Task, gates: Sequence[Gate], place: int) -> None:
     """Journals of each gate, once in a run, that it tests another checkout. Asked once its worktree is set up."""
-    new = [gate for gate in gates if (gate.name, gate.command) not in context.warned]
-    if not new:
+    if not (new := context.unwarned(gates)):
         return
-    context.warned.update((gate.name, gate.command) for gate in new)
-    places = judging_worktrees(context.layout)
-    for each in foreign_code.foreign_code(new, foreign_code.Checkouts(context.repo, places), places[0]):
+    checkouts = foreign_code.Checkouts(context.repo, judging_worktrees(context.layout))
+    for each in foreign_code.foreign_code(new, checkouts, context.worktrees.judging_path(place)):
         warning = f"{each.sentence()} To mend it, {each.advice()}"
         warned = GateWarned(task.id, task.attempt.id, each.gate, warning)
         context.append(Record("gate_warned", msgspec.to_builtins(warned), actor="loop"))
@@ -242,7 +315,7 @@ def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict 
         return verdict
     intended = LandIntended(task.id, task.attempt.id, branch, "0" * len(task.landing.verified), task.landing.verified)
     carry_out(context, intended)
-    context.worktrees.remove(task.id, landed=task.candidate)
+    leave_worktree(context, task, task.candidate)
     outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": []}
     _close(context, task, outcome, branch)
     return None

@@ -18,6 +18,7 @@ from holdfast.domain.graph import Graph
 from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task, open_questions
+from holdfast.landing.merge_queue import NOTHING_QUEUED, QueueStep, QueueView, Withdraw, queue_steps
 from holdfast.questions.records import Question
 from holdfast.storage.records.attempt_folder import Liveness
 
@@ -75,12 +76,6 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     cause: str
 
 
-class VerifyAndLand(msgspec.Struct, frozen=True, tag=True):
-    """It is done: verify and land it."""
-
-    task: str
-
-
 class StartTask(msgspec.Struct, frozen=True, tag=True):
     task: str
 
@@ -98,7 +93,7 @@ class Lapse(msgspec.Struct, frozen=True, tag=True):
     task: str
 
 
-Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | VerifyAndLand | StartTask | Overdue | Lapse
+Command = Begin | ApplyExit | Orphan | Continue | Retry | Follow | Cancel | QueueStep | StartTask | Overdue | Lapse
 
 
 def plan(
@@ -109,7 +104,7 @@ def plan(
     now: float,
     config: Config,
     *,
-    landing: str = "",
+    queue: QueueView = NOTHING_QUEUED,
     held: Collection[str] = (),
     failing: Collection[str] = (),
     stopping: bool = False,
@@ -119,14 +114,15 @@ def plan(
 ) -> list[Command]:
     """The commands for now, in the order in which to perform them.
 
-    `active` are the tasks that are neither waiting nor at rest. `landing`: this one is being verified or landed, and
-    the next waits its turn. `held` are tasks that are left alone for now; an empty name among them stands for all, and
+    `active` are the tasks that are neither waiting nor at rest. `queue`: what is being verified and
+    landed. `held` are tasks that are left alone for now; an empty name among them stands for all, and
     nothing is started. `failing` are those of them for which a step failed; `lapsed` those whose lease has run out,
     `overdue` those whose subtasks take too long. When `stopping`, nothing begins; where `only` is given, nothing but
     those.
     """
+    busy = {queue.landing, *queue.ahead}
     # Before all else: what is cancelled is neither continued nor retried on its way.
-    aborts = [each for each in graph.due_cancels() if each.task != landing and each.task not in failing]
+    aborts = [each for each in graph.due_cancels() if each.task not in busy and each.task not in failing]
     doomed = {each.task for each in aborts}
     free = [name for name in active if name not in held and name not in doomed]
     steps: list[Command] = [Cancel(*each) for each in aborts]
@@ -135,17 +131,19 @@ def plan(
     steps += [Overdue(each.task, each.id) for due, each in due_questions(state, config) if due <= now]
     steps += [Follow(name, event) for name, event in graph.due_moves(overdue) if name not in doomed]
     if stopping:
-        return steps
-    if not landing:
-        done = [task for name in free if (task := state.tasks[name]).state is TaskState.DONE and not task.parked]
-        if done:
-            steps.append(VerifyAndLand(min(done, key=lambda task: (task.changed_at, task.id)).id))
+        # What is judged ahead of its turn is not waited for.
+        return [*steps, *(Withdraw(name) for name in queue.ahead if name not in queue.withdrawn)]
+    # What is to be cancelled is not judged to its end.
+    unwanted = {each.task for each in graph.due_cancels()} & queue.ahead.keys()
+    tasks = (state.tasks[name] for name in free if name not in unwanted)
+    done = [task for task in tasks if task.state is TaskState.DONE and not task.parked]
+    steps += queue_steps(sorted(done, key=lambda task: (task.changed_at, task.id)), state.tasks, queue)
     if not steps:
         # Only once all else has settled, so that what ended makes room before more begins.
-        tasks = ((state.tasks[name], observed.get(name)) for name in active)
+        seen = ((state.tasks[name], observed.get(name)) for name in active)
         at_work = sum(
             is_at_work(task, observation.seen if observation else None)
-            for task, observation in tasks
+            for task, observation in seen
             # An agent that waits for a person has no slot.
             if not task.claim.remote and task.id not in state.asking
         )

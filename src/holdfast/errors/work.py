@@ -66,10 +66,20 @@ class GateStuck(HoldfastError, exit_code=8):
     (often a network disk), then start again."""
 
 
+class JudgingWithdrawn(HoldfastError, exit_code=8):
+    """The judging of {task} was ended without a verdict, because {behind}, on top of which it was judged, does not land
+    so. Nothing is lost, and nothing is to be done: it is judged again in its turn."""
+
+
 class SetupFailed(HoldfastError, exit_code=8):
     """The worktree for {attempt} could not be made ready: {what}. No attempt is spent, and it is tried again after a
     pause and by the next run. `holdfast hooks {task}` shows all that was printed; correct `worktree.{hook}` in
     config/settings.yaml, or what it needs. The last lines: {lines}"""
+
+
+class BudgetTaken(HoldfastError, exit_code=8):
+    """{task} was not started once its worktree was ready: {reason}. No attempt is spent, and its worktree is kept; it
+    is started when there is budget again."""
 
 
 class IncludeTooLarge(HoldfastError, exit_code=8):
@@ -285,6 +295,7 @@ _ENVIRONMENT = (
     GitFault,
     SandboxFailed,
     SetupFailed,
+    BudgetTaken,
     IncludeTooLarge,
     PortsTaken,
     ObjectsDamaged,

@@ -59,13 +59,13 @@ class ForeignCode(msgspec.Struct, frozen=True):
     def advice(self) -> str:
         match self.kind:
             case "python":
-                setup, gate = "python -m venv .venv && .venv/bin/pip install -e .", ".venv/bin/pytest"
+                setup, gate = '"python -m venv .venv", ".venv/bin/pip install -e ."', ".venv/bin/pytest"
             case "node":
-                setup, gate = "npm ci", "npm test"
+                setup, gate = '"npm ci"', "npm test"
             case _:
                 return "have the gate use what is in its own worktree: paths that are relative to its top folder"
         return (
-            f'give each worktree an environment of its own: in config/settings.yaml, `worktree: {{setup: "{setup}"}}` '
+            f"give each worktree an environment of its own: in config/settings.yaml, `worktree: {{setup: [{setup}]}}` "
             f"and the gate's command `{gate}`"
         )
 

@@ -12,7 +12,8 @@ import msgspec
 
 
 class JudgedTree(msgspec.Struct, frozen=True):
-    """The worktree for gates that is to be prepared, and how its users are confined."""
+    """The worktree for gates that is to be prepared, and how its users are confined. `target`: the commit of the target
+    branch whose rules count. `is_wanted`: asked while commands run; once it is false they are ended."""
 
     task: str
     attempt: str
@@ -20,6 +21,7 @@ class JudgedTree(msgspec.Struct, frozen=True):
     target: str
     merged: str
     confinement: tuple[str, tuple[str, ...], str]
+    is_wanted: Callable[[], bool] = lambda: True
 
 
 class PreparedTree(Protocol):

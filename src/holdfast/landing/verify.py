@@ -24,7 +24,7 @@ from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
-from holdfast.errors import SetupFailed
+from holdfast.errors import JudgingWithdrawn, SetupFailed
 from holdfast.git import command as git
 from holdfast.git import objects
 from holdfast.landing import gates as running
@@ -148,6 +148,8 @@ class Verify:
         self._confine, self._resources = confine, resources
         self._repo, self._layout, self._blobs = repo, layout, blobs
         self._worktrees, self._passed_on, self._grace_s = worktrees, tuple(passed_on), grace_s
+        # Asked of a task while its gates run: where it answers no, they are ended, and there is no verdict.
+        self.is_wanted: Callable[[str], bool] = lambda task: True
         self.prepare: PrepareTree = only_tree
         # Files that setup depends on: where the candidate changes one, it is judged by whether setup still works.
         self.inputs: tuple[str, ...] = ()
@@ -229,6 +231,7 @@ class Verify:
         try:
             return self._run(wanted, files, pinned)
         except SetupFailed as failed:
+            self._expect_wanted(wanted)
             if not set(self.inputs) & set(changed):
                 raise
             # It works on the target, and the candidate has changed what it depends on.
@@ -251,10 +254,12 @@ class Verify:
                     if gate.name in wanted.get("happened", ()):
                         results.append(gate.without_run("passed", told=True))
                         continue
+                    self._expect_wanted(wanted)
                     self._note_begin(wanted, files, gate, begun)
                     point("verify.gate.before")
                     result = running.run(gate, place, self._blobs, self._passed_on)
                     point("verify.gate.after")
+                    self._expect_wanted(wanted)
                     results.append(result)
                     broken = result if gate.required and result.outcome != "passed" else None
         kind: Kind = "passed"
@@ -263,17 +268,29 @@ class Verify:
         detail = _passed_detail(results) if broken is None else _broken_detail(broken)
         return GateVerdict(*names, passed=broken is None, kind=kind, detail=detail, results=results)
 
+    def _expect_wanted(self, wanted: dict[str, Any]) -> None:
+        if not self.is_wanted(wanted["task"]):
+            raise JudgingWithdrawn(task=wanted["task"], behind=wanted.get("behind", "") or "another")
+
     def _prepared(self, wanted: dict[str, Any], pinned: _Pinned) -> AbstractContextManager[PreparedTree]:
         def make_tree() -> None:
             point("verify.scratch.before")
-            self._worktrees.scratch(wanted["merged"], is_confined=pinned.sandbox != "none")
+            self._worktrees.scratch(wanted["merged"], _place_of(wanted), is_confined=pinned.sandbox != "none")
             # The worktree's HEAD keeps it from here on; a `git gc` before may have removed it.
             self._worktrees.store.hand_over(wanted["merged"], wanted["target"])
             point("verify.scratch.after")
 
-        confinement = pinned.sandbox, pinned.writable, pinned.network
-        folder, commits = self._worktrees.scratch_path, (wanted["target"], wanted["merged"])
-        return self.prepare(JudgedTree(wanted["task"], wanted["attempt"], folder, *commits, confinement), make_tree)
+        judged = JudgedTree(
+            wanted["task"],
+            wanted["attempt"],
+            self._worktrees.judging_path(_place_of(wanted)),
+            # The rules of a commit that has not landed do not count: an agent may have written them.
+            target=wanted.get("branch_at", "") or wanted["target"],
+            merged=wanted["merged"],
+            confinement=(pinned.sandbox, pinned.writable, pinned.network),
+            is_wanted=lambda: self.is_wanted(wanted["task"]),
+        )
+        return self.prepare(judged, make_tree)
 
     def _confined(self, place: GatePlace, pinned: _Pinned) -> GatePlace:
         if pinned.sandbox == "none":
@@ -291,9 +308,22 @@ class Verify:
             point("verify.begun.after")
 
     def _place(self, wanted: dict[str, Any]) -> GatePlace:
-        attempt, folder = wanted["attempt"], self._worktrees.scratch_path
+        attempt, folder = wanted["attempt"], self._worktrees.judging_path(_place_of(wanted))
         files = self._layout.attempt_files(attempt)
-        return GatePlace(wanted["task"], attempt, files, folder, grace_s=self._grace_s, resources=self._resources)
+        return GatePlace(
+            wanted["task"],
+            attempt,
+            files,
+            folder,
+            grace_s=self._grace_s,
+            resources=self._resources,
+            is_wanted=lambda: self.is_wanted(wanted["task"]),
+        )
+
+
+def _place_of(inputs: dict[str, Any]) -> int:
+    """The number of the worktree in which its gates run."""
+    return int(inputs.get("place", 0))
 
 
 def _wanted(inputs: dict[str, Any]) -> tuple[str, str, str, str]:

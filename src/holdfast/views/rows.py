@@ -53,6 +53,8 @@ class Row(msgspec.Struct, frozen=True):
     added_at: float
     # The paths in a checkout for which the landing waits.
     landing_waits: Sequence[str] = ()
+    # The commit that is being judged, and on top of what.
+    judging: str = ""
     # What to type for it to go on.
     next_step: str = ""
     # Why it failed.
@@ -176,6 +178,7 @@ def _facts_of(task: Task) -> dict[str, Any]:
         "attempts": task.attempts,
         "attempt": task.attempt.id,
         "landing_waits": task.landing.waits,
+        "judging": task.landing.judging,
         "turns": task.spent.turns,
         "usd": task.spent.usd,
         "tokens": task.spent.tokens,

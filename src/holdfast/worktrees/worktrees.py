@@ -1,7 +1,7 @@
 """One git worktree for each task, at a path that never changes, and one for the gates.
 
     worktrees/<task>        where the task's agent works; HEAD is detached
-    worktrees/.scratch      where gates run: exactly the commit to be judged
+    worktrees/.scratch      where gates run: exactly the commit to be judged; .scratch-1 and so on for more at once
     worktrees/.made/<task>  marks a worktree that was made whole and synced; written last, removed first
     worktrees/.gone-*       a worktree that is being removed; the next operation continues the removal
     worktrees/.lock         flocked during every operation, and inherited by its git processes
@@ -73,9 +73,8 @@ class Worktrees:
     def path(self, task: str) -> Path:
         return self._layout.worktree(task)
 
-    @property
-    def scratch_path(self) -> Path:
-        return self._layout.worktrees / _SCRATCH
+    def judging_path(self, place: int = 0) -> Path:
+        return self._layout.worktrees / (f"{_SCRATCH}-{place}" if place else _SCRATCH)
 
     def private(self, task: str) -> Path:
         """The folder for the snapshots' own files."""
@@ -93,9 +92,8 @@ class Worktrees:
 
     def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
         """The sandbox for git over a worktree in which a confined process has worked; None: there was none."""
-        if path == self.scratch_path and not self.is_made(_SCRATCH, content.scratch_mark(is_confined=True)):
-            return None
-        if path != self.scratch_path and self._own(path.name) is None:
+        is_judged, mark = path.name.startswith(_SCRATCH), content.scratch_mark(is_confined=True)
+        if not (self.is_made(path.name, mark) if is_judged else self._own(path.name) is not None):
             return None
         repository = git.discover(path)
         shown, opened = [self.store.path], [*opened, repository.git_dir]
@@ -192,21 +190,20 @@ class Worktrees:
         """A path for a folder that is being removed."""
         return self._layout.worktrees / f".gone-{name.strip('.')}-{disk.temp_name().strip('.')}"
 
-    def scratch(self, merged: str, *, is_confined: bool = False) -> Path:
+    def scratch(self, merged: str, place: int = 0, *, is_confined: bool = False) -> Path:
         """A worktree that is exactly this commit, with nothing else in it. `is_confined`: its users are. One that
         others have used is made again: no unconfined git reads what a confined gate wrote."""
-        path = self.scratch_path
-        mark = content.scratch_mark(is_confined=is_confined)
+        path, mark = self.judging_path(place), content.scratch_mark(is_confined=is_confined)
         with self._locked():
             self._finish_removals()
             point("worktree.scratch.before")
-            if not (self.is_made(_SCRATCH, mark) and self._clean(path, merged)):
+            if not (self.is_made(path.name, mark) and self._clean(path, merged)):
                 # A crash, a power cut or a gate has left it so that git cannot clean it: made again.
-                self._drop(_SCRATCH, path)
+                self._drop(path.name, path)
                 # A filter may be a program of the commit itself: the files are written once it is confined.
                 add = ("worktree", "add", "--detach", "--force", "--force", "--no-checkout", "-q", str(path), merged)
                 self._git(self._repo, *add)
-                self._mark(_SCRATCH, mark)
+                self._mark(path.name, mark)
                 self._git(path, "checkout", "--detach", "--force", "-q", merged)
             self._fill_scratch(path, merged)
             point("worktree.scratch.after")
@@ -215,7 +212,7 @@ class Worktrees:
     def _fill_scratch(self, path: Path, merged: str) -> None:
         """Makes the submodules again each time: gates may have left anything in them."""
         submodules.empty(self.store, path, merged, self._gone, whole=True)
-        place = self._place(path, _SCRATCH)
+        place = self._place(path, path.name)
         if (place.git_dir / MODULES).is_dir():
             disk.remove_tree(place.git_dir / MODULES)
         if self._submodules == INIT:
@@ -308,9 +305,10 @@ class Worktrees:
         return content.unneeded_below(self._layout.worktrees, known, self.is_made)
 
     def drop_scratch(self) -> None:
-        """Removes the gates' worktree, which the next verdict makes again, and what removals left behind."""
+        """Removes the gates' worktrees, which the next verdict makes again, and what removals left behind."""
         with self._locked():
-            self._drop(_SCRATCH, self._layout.worktrees / _SCRATCH)
+            for path in content.judging_worktrees(self._layout):
+                self._drop(path.name, path)
 
     def _holds(self, path: Path, landed: str) -> bool:
         """Whether the worktree, as `git add` would take it, is the landed tree; the data root is ignored."""
@@ -369,7 +367,7 @@ class Worktrees:
 
     def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.GitResult:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
-        if str(self.scratch_path) in (str(folder), *args):
+        if any(each.startswith(str(self.judging_path())) for each in (str(folder), *args)):
             # Gates judge the whole commit, however little of it the user has checked out.
             settings["core.sparseCheckout"] = "false"
         settings |= content.without_own_filters(folder)

@@ -51,6 +51,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     landing: str = ""
     stopping: str = ""
     waits: tuple[tuple[str, str], ...] = ()
+    judged_ahead: tuple[str, ...] = ()
     waits_more: int = 0
 
 
@@ -85,7 +86,7 @@ class Screen:
         is_fresh = now - self._framed_at < LOOK_S
         at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
         changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
-        if is_fresh and not changed and loop.landing == self._frame.landing and not loop.stopping:
+        if is_fresh and not changed and _is_judged_alike(loop, self._frame) and not loop.stopping:
             return
         self._framed_at = now
         self._files_of = loop
@@ -117,6 +118,8 @@ class Screen:
         head = [Text.assemble(("holdfast ", "bold"), "  ".join(parts))]
         if frame.landing:
             head.append(Text.assemble(("verifying and landing: ", "cyan"), plain(frame.landing)))
+        if frame.judged_ahead:
+            head.append(Text.assemble(("judged ahead of its turn: ", "cyan"), plain("; ".join(frame.judged_ahead))))
         if frame.stopping:
             head.append(Text("stopping", "yellow"))
         room = height - len(head)
@@ -139,6 +142,15 @@ class Screen:
         return self._agents
 
 
+def _is_judged_alike(loop: Loop, frame: Frame) -> bool:
+    return (loop.landing, _judged_ahead(loop)) == (frame.landing, frame.judged_ahead)
+
+
+def _judged_ahead(loop: Loop) -> tuple[str, ...]:
+    asked = loop.context.judgings.ahead.copy().values()
+    return tuple(f"{each.task} on top of {each.behind}" if each.behind else each.task for each in asked)
+
+
 def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
     # Copied in one step: requests of the API add tasks meanwhile.
     tasks, run = loop.board.tasks.copy(), loop.context.ledger.state.run
@@ -152,6 +164,7 @@ def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
         usd=run.usd,
         at_work=at_work,
         landing=loop.landing,
+        judged_ahead=_judged_ahead(loop),
         stopping=loop.stopping,
         waits=tuple(waits[:WAITS_SHOWN]),
         waits_more=max(0, len(waits) - WAITS_SHOWN),

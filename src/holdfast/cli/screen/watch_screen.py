@@ -235,7 +235,8 @@ class Watcher:
         """The selected task: what it is, why it stands so, what to type, and the end of its agent's output."""
         row, task = self._picture.rows[self._selected], self._picture.tasks.get(self._selected)
         lines: list[Line] = [(cut(plain(f"{row.id}: {row.title}"), columns), "bold")]
-        why = row.reason or row.parked or row.lost or "; ".join(row.waits)
+        judged = f"judged as {row.judging}" if row.judging else ""
+        why = row.reason or row.parked or row.lost or "; ".join(row.waits) or judged
         lines += [(line, "") for line in wrapped(plain(why), columns, 2) if line]
         if row.next_step and self._picture.words[row.id] not in SETTLED:
             lines += [(line, "cyan") for line in wrapped(plain(f"next: {row.next_step}"), columns, 2)]

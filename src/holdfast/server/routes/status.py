@@ -17,6 +17,7 @@ from holdfast.engine import outages
 from holdfast.engine.outages import OutageRow
 from holdfast.errors import HoldfastError
 from holdfast.orchestrator.holds import ALL
+from holdfast.preparation.disk_use import DiskUse
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import LockRow, LostRow
@@ -37,13 +38,22 @@ class ProblemRow(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
 
 
+class JudgingRow(msgspec.Struct, frozen=True):
+    """A task that is being judged; `what`: the commit, and on top of what."""
+
+    task: str
+    what: str
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """`works`: it starts agents and lands; where not, it only serves. `cursor` is where the journal ends.
 
+    `finishing`: the task that is verified or landed in its turn; `judging`: all that are judged now, also ahead of it.
     `outages`: agents that cannot use their model for now. `lost`: landings that are not on their branch any more.
     `asking`: how many tasks wait for a person's answer (GET /questions).
     `unconfined`: what to know where there is no sandbox and nobody has said so.
     `host`: the machine's free memory and load; `held`: why no agent is started though tasks are ready, or empty.
+    `disk`: what worktrees and snapshots take, counted once a minute.
     `locks`: those with which a run that died keeps git from committing in a checkout.
     """
 
@@ -61,6 +71,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     turns_run: int
     tokens_run: int
     finishing: str
+    judging: list[JudgingRow]
     asking: int
     problems: list[ProblemRow]
     cursor: str
@@ -73,6 +84,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     unconfined: str = ""
     host: HostRow
     held: str = ""
+    disk: DiskUse
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -130,6 +142,7 @@ def status(api: Api, ask: Ask) -> Status:
         turns_run=state.run.turns,
         tokens_run=state.run.tokens,
         finishing=loop.landing,
+        judging=[JudgingRow(task.id, task.landing.judging) for task in tasks if task.landing.judged],
         asking=len(state.asking),
         problems=problems[:PROBLEMS_MAX],
         cursor=f"{position.run}:{position.seq}",
@@ -140,7 +153,8 @@ def status(api: Api, ask: Ask) -> Status:
         lost=list(api.repository.lost.values())[:PROBLEMS_MAX],
         locks=list(api.repository.locks),
         unconfined=api.context.unconfined,
-        host=host_row(api.config, tasks, api.context.clock()),
+        host=host_row(api.config, tasks, api.context.clock(), folder=api.layout.root),
+        disk=api.repository.disk_use(),
         held=hold.reason if (hold := loop.holds.get(ALL)) is not None else "",
     )
 

@@ -6,12 +6,13 @@ import { cut, failed, h, nothing, paced, put } from "./dom.js";
 import { gates, NO_GATE } from "./gates.js";
 import { output } from "./output.js";
 import { rise } from "./plot.js";
+import { review } from "./review.js";
 import { store } from "./store.js";
 import { turns } from "./turns.js";
 import { ago, at, clock, count, faultWords, lostWords, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
 
 const HISTORY = 500;
-const PARTS = [["story", "Story"], ["turns", "Turns"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
+const PARTS = [["story", "Story"], ["turns", "Turns"], ["review", "Review"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
 
 export async function task(root, id, signal, query) {
   const state = { id, signal, attempt: query.get("attempt") || "", attempts: [], view: null, leave: new AbortController() };
@@ -79,7 +80,7 @@ export async function task(root, id, signal, query) {
     state.leave = new AbortController();
     paintAttempts();
     put(nodes.panel);
-    state.update = { story, gates, spend, definition, turns, output }[chosen](nodes.panel, state, state.leave.signal);
+    state.update = { story, gates, spend, definition, turns, output, review }[chosen](nodes.panel, state, state.leave.signal);
   }
 
   if (!await read()) return;
@@ -127,8 +128,11 @@ function paintHead(node, { view, attempts }) {
   const kept = node.querySelector("[data-action]:focus");
   put(node, h("div", { class: "task-title" }, stateBadge(row), h("h1", {}, h("bdi", {}, cut(row.title || row.id, 300)))),
     row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),
+    row.state === "PENDING_APPROVAL" && h("p", { class: "notice ask", "data-approval": "" }, "Waits for your approval", (view.outcome || {}).detail ? `: ${cut(view.outcome.detail, 400)}. ` : ". ",
+      h("a", { href: `${taskLink(row.id)}?part=review` }, "Review it")),
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
+    row.judging && h("p", { class: "notice", "data-judging": row.id }, "Being judged: ", cut(row.judging, 200)),
     faultWords(row) && !row.parked && h("p", { class: "notice warn" }, faultWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.reason && !waits.some((each) => each.includes(row.reason)) && h("p", { class: `notice ${row.state === "FAILED" ? "bad" : ""}`, "data-reason": row.state }, `${REASONS[row.state] || "Last try"}: `, cut(row.reason, 1000),
