@@ -172,6 +172,7 @@ class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
     `retry_timeout_s`: how long it may do nothing but try to reach its model again.
+    `session_turns`, `session_tokens`: what the conversation may still have; then the agent is ended behind a turn.
     """
 
     caps: Caps = Caps()
@@ -183,6 +184,8 @@ class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_turns_max: int | None = None
     output_bytes_max: int = 256 << 20
     retry_timeout_s: float = 120.0
+    session_turns: int | None = None
+    session_tokens: int | None = None
     resources: Resources = Resources()
 
 
@@ -203,6 +206,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     `audit_key`: the file of the audit key where the settings name one, which a confined agent must not see.
     `variables`: those that its worktree was prepared with, such as its ports.
     `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
+    `idle_turns`: the turns that changed no file at the end of the conversation that this one replaces.
     `told`: messages of a person that the prompt has.
     `answered`: questions of the attempt that have their answers: the agent may ask them again.
     """
@@ -226,6 +230,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_network: str = "open"
     intent: str = ""
     audit_key: str = ""
+    idle_turns: int = 0
     told: tuple[Message, ...] = ()
     variables: dict[str, str] = {}
     answered: tuple[Question, ...] = ()
@@ -253,6 +258,7 @@ class Ending(StrEnum):
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
     OVER_LIMIT = "over_limit"
+    SESSION_FULL = "session_full"
     ASKING = "asking"
 
 
