@@ -30,6 +30,7 @@ def test_included_files_reach_agents_and_gates_and_never_land(repo: Path) -> Non
     assert git(repo, "ls-tree", "-r", "--name-only", "main").split() == [
         ".gitignore", ".worktreeinclude", "README.md", "seen.txt",
     ]  # fmt: skip
+    assert not layout(repo).worktree("t").exists()
     trees = git(layout(repo).snapshots, "for-each-ref", "--format=%(refname)").split()
     assert trees and not any(
         ".env" in git(layout(repo).snapshots, "ls-tree", "-r", "--name-only", each) for each in trees

@@ -85,6 +85,15 @@ def is_tree(
         disk.unlink(index, missing_ok=True)
 
 
+def all_but(names: Sequence[str], copied: Collection[str], run: Callable[..., git.GitResult]) -> list[str]:
+    """Pathspecs for all of a worktree but these paths. `copied`: those of them that we have put there. `run`: git in
+    there."""
+    paths = [f":(top,literal){name}" for name in copied]
+    # `git add` fails where a path that it is to leave out is ignored anyway.
+    ignored = run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--", *paths).fields() if paths else []
+    return [":/", *(f":(top,exclude,literal){name}" for name in names if name not in ignored)]
+
+
 def without_own_filters(folder: Path) -> dict[str, str]:
     """Settings that turn off the filters of a worktree's own configuration: an agent may have put them there, so that
     we run them. Those of the repository and of the user stay."""

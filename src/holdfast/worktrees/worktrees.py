@@ -326,7 +326,8 @@ class Worktrees:
         return content.is_tree(repository, wanted, self.store, self._but_left_out(path.name), states, confine=confine)
 
     def _but_left_out(self, task: str) -> list[str]:
-        return [":/", *(f":(top,exclude,literal){name}" for name in self.left_out(task))]
+        ask = functools.partial(self._git, self.path(task))
+        return content.all_but(self.left_out(task), left_out(self.private(task)), ask)
 
     def _drop(self, task: str, path: Path) -> None:
         """Renames the worktree out of its place, then removes it; a crash leaves the rest for later."""
