@@ -561,11 +561,11 @@ def complete(app: App, words: str, shell: str = "bash", cwd: Path | None = None)
 
 def test_commands_are_completed_without_importing_them(app: App) -> None:
     assert complete(app, "holdfast ") == [f"plain,{name}" for name in COMMANDS]
-    assert complete(app, "holdfast h") == ["plain,history"]
+    assert complete(app, "holdfast hi") == ["plain,history"]
     assert complete(app, "holdfast --d") == ["plain,--data-root"]
     script = "import sys; from holdfast.cli.commands import run\ntry: run()\n"
     script += "finally: assert not [name for name in sys.modules if name.startswith('holdfast.cli.journal')]"
-    given = {"COMP_WORDS": "holdfast h", "COMP_CWORD": "1", "_HOLDFAST_COMPLETE": "bash_complete"}
+    given = {"COMP_WORDS": "holdfast hi", "COMP_CWORD": "1", "_HOLDFAST_COMPLETE": "bash_complete"}
     code = f"import sys; sys.argv[0] = 'holdfast'\n{script}"
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **given}, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("plain,history\n", "")

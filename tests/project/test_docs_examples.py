@@ -34,8 +34,8 @@ RUN_WHOLE = [TOP / "README.md", DOCS / "tutorial.md"]
 OUR_OPTIONS = [page for page in PAGES if page.name not in ("agents.md", "benchmarks.md", "security.md")]
 # They only look, and end by themselves.
 LOOKS = {
-    "list", "status", "show", "gates", "history", "turns", "diff", "check", "agents", "gc", "snapshots", "prompt",
-    "log", "doctor", "watch", "attach", "seal", "questions",
+    "list", "status", "show", "gates", "hooks", "history", "turns", "diff", "check", "agents", "gc", "snapshots",
+    "prompt", "log", "doctor", "watch", "attach", "seal", "questions",
 }  # fmt: skip
 # Commands whose examples are only parsed here, with the test that runs the command for what the example needs.
 RUN_ELSEWHERE = {

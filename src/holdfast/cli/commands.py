@@ -37,6 +37,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("holdfast.cli.status:status", "Count the tasks by state; show the run, its agents, and what waits."),
     "show": ("holdfast.cli.tasks.show:show", "Show one task: its state and why, and its definition."),
     "gates": ("holdfast.cli.tasks.gates:gates", "Show the results of a task's gates, and what they printed."),
+    "hooks": (
+        "holdfast.cli.tasks.hooks:hooks",
+        "Show the setup and hooks of a task's worktrees, and what they printed.",
+    ),
     "edit": ("holdfast.cli.tasks.add_edit:edit", "Change a task's definition, by options or in your editor."),
     "prompt": ("holdfast.cli.tasks.prompt:prompt", "Show the exact prompt that a task's agent would get."),
     "cancel": ("holdfast.cli.tasks.decisions:cancel", "Cancel a task; its agent is ended."),
@@ -64,7 +68,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "turns": ("holdfast.cli.tasks.turns:turns", "List the turns of an attempt: what each did, and cost."),
     "diff": (
         "holdfast.cli.tasks.turns:diff",
-        "Show what an attempt or a turn changed, or what changed between two turns.",
+        "Show a task's whole change as it would land, or what a turn changed.",
     ),
     "undo": ("holdfast.cli.tasks.decisions:undo", "Put a task's worktree back to how a turn left it."),
     "fork": ("holdfast.cli.tasks.decisions:fork", "Begin anew with the tree that a turn left."),

@@ -14,6 +14,7 @@ from holdfast.clock import wall
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
+from holdfast.preparation import disk_use
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.host import host_row
 from holdfast.views.rows import Row, print_problems, read_overview
@@ -44,7 +45,10 @@ def status(ctx: click.Context, as_json: bool) -> None:
         outages = outage_rows(view.state, app.config, wall())
     states = Counter(str(row.state) for row in rows)
     locks = _left_locks(app.repo)
-    host = host_row(app.config, view.state.tasks.values(), wall(), runs.pid if runs else "self")
+    host = host_row(
+        app.config, view.state.tasks.values(), wall(), runs.pid if runs else "self", folder=view.layout.root
+    )
+    disk = disk_use.look(view.layout, app.config.disk_free_min)
     if as_json:
         facts: dict[str, Any] = {
             "states": dict(sorted(states.items())),
@@ -57,6 +61,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "judging": [{"task": row.id, "what": row.judging} for row in rows if row.judging],
             "outages": outages,
             "host": host,
+            "disk": disk,
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
             "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
             "locks": [str(lock) for lock in locks],
@@ -73,6 +78,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     owner = f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}" if runs else "nobody: no run is alive"
     click.echo(f"{'owner':21} {owner}")
     click.echo(f"{'host':21} {host.words}")
+    click.echo(f"{'disk':21} {disk.words}")
     if host.short and runs and any(row.is_ready for row in rows):
         echo_wrapped(f"{'held':21} ", plain(host.short))
     for each in outages:

@@ -124,6 +124,9 @@ class Config(msgspec.Struct, frozen=True):
     ] = 3600.0
     limits: LimitSettings = LimitSettings()
     worktree: WorktreeSettings = WorktreeSettings()
+    disk_free_min: Annotated[
+        int, Meta(ge=0, le=1 << 50, description="a start waits while the disk has fewer free bytes; 0: it never does")
+    ] = 0
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[

@@ -27,7 +27,8 @@ from holdfast.domain.task import AT_WORK, OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine import earlier_starts
 from holdfast.engine.context import RunContext
-from holdfast.engine.start import ORDER_TYPE, StartPlan, hold, order_of
+from holdfast.engine.start import ORDER_TYPE, hold
+from holdfast.engine.starting.orders import StartFacts, make_order
 from holdfast.processes import starts
 from holdfast.storage.journal.entry import Record
 
@@ -129,8 +130,10 @@ def _prepare(context: RunContext, task: Task, *, is_shell: bool) -> Order:
     snapshot, _ = earlier_starts.continued_tree(context.worktrees, context.ledger, task)
     hold(context.worktrees, task, attempt.base, snapshot, attempt.begun)
     session = task.session if agent.can.resume and not is_shell else ""
-    plan = StartPlan(attempt.base, snapshot, attempt.begun, "", session)
-    return order_of(context, task, made, agent, plan, caps=Caps(), variables={}, is_interactive=True)
+    facts = StartFacts(
+        made=made, agent=agent, base=attempt.base, prompt="", session=session, caps=Caps(), is_interactive=True
+    )
+    return make_order(context, task, facts)
 
 
 # -- give back --------------------------------------------------------------------------------------------------------

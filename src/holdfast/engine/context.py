@@ -57,10 +57,11 @@ class FileWatch(Protocol):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The result of one piece of work. `key` is that of the request that asked for it; empty for the loop's own."""
+    """The result of one piece of work. `key` is that of the request that asked for it, empty for the loop's own; of a
+    worktree that was prepared it is the start that it is for."""
 
     task: str
-    key: str
+    key: Any
     result: Any = None
     error: BaseException | None = None
 
@@ -106,6 +107,45 @@ class LandingThread:
         self._wake()
 
 
+class PreparingThreads:
+    """Prepares worktrees beside the loop, as many at once as agents may work. Everything but the work itself is done
+    in the loop's thread."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._begun: list[threading.Thread] = []
+        # Asked by what runs in the threads: then it ends as soon as it can.
+        self.is_stopping = False
+
+    def begin(self, key: Any, work: Callable[[], Any]) -> None:
+        """`take` returns the result under this key; that of a key None is dropped."""
+        thread = threading.Thread(target=self._carry_out, args=(key, work), name="preparing", daemon=True)
+        self._begun = [each for each in self._begun if each.is_alive()] + [thread]
+        thread.start()
+
+    def take(self) -> Ended | None:
+        """Returns each result once; None while there is none."""
+        try:
+            return self._ended.get_nowait()
+        except queue.Empty:
+            return None
+
+    @property
+    def is_busy(self) -> bool:
+        return any(each.is_alive() for each in self._begun) or not self._ended.empty()
+
+    def _carry_out(self, key: Any, work: Callable[[], Any]) -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 (raised again, in the loop's own thread)
+            failure = error
+        if key is not None:
+            self._ended.put(Ended("", key, result, failure))
+        self._wake()
+
+
 @dataclass(kw_only=True)
 class RunContext:
     """`note` reports events to observers, as a task and a sentence; nothing depends on it."""
@@ -145,6 +185,8 @@ class RunContext:
     watch: FileWatch | None = None
     # Verifies and lands beside the loop, where there is one.
     landing_thread: LandingThread | None = None
+    # Prepares worktrees beside the loop, where there is one.
+    preparing: PreparingThreads | None = None
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 

@@ -21,6 +21,7 @@ from holdfast.domain.wording import plural
 from holdfast.engine import recovery
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import carry_out
+from holdfast.engine.starting.worktree_hooks import leave_worktree
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
 from holdfast.landing import approval, foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
@@ -57,7 +58,7 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
         _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt.id})
         return LandingResult.CLOSED
     if _is_answer(context, task):
-        context.worktrees.remove(task.id, landed=task.candidate or task.attempt.base)
+        leave_worktree(context, task, task.candidate or task.attempt.base)
         answer = _answer_of(context, task)
         _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt.id})
         return LandingResult.CLOSED
@@ -83,7 +84,7 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
     branch = task.landing.branch or context.branch
     left = left if left is not None else _refresh(context, task, branch)
     # Before the task is closed: nobody comes back to one that is.
-    context.worktrees.remove(task.id, landed=task.candidate)
+    leave_worktree(context, task, task.candidate)
     outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": left}
     _close(context, task, outcome, branch)
     return LandingResult.CLOSED
@@ -314,7 +315,7 @@ def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict 
         return verdict
     intended = LandIntended(task.id, task.attempt.id, branch, "0" * len(task.landing.verified), task.landing.verified)
     carry_out(context, intended)
-    context.worktrees.remove(task.id, landed=task.candidate)
+    leave_worktree(context, task, task.candidate)
     outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": []}
     _close(context, task, outcome, branch)
     return None

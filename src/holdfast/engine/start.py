@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,21 @@ import msgspec
 
 from holdfast.config.permissions import policy_of
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
 from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.fsm import Reason
 from holdfast.domain.routing import choose
 from holdfast.domain.spend import Caps
-from holdfast.domain.task import TaskEvent
+from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import PreviousAttempt, Task, is_answered_start
 from holdfast.engine import budget, earlier_starts, outages
-from holdfast.engine.context import RunContext
+from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
+from holdfast.engine.starting.orders import StartFacts, make_order
+from holdfast.engine.starting.worktree_hooks import after_start
 from holdfast.errors import (
+    BudgetTaken,
     DefinitionLost,
     HoldfastError,
     SetupFailed,
@@ -42,13 +43,10 @@ from holdfast.errors import (
     is_fatal,
 )
 from holdfast.layout import Layout
-from holdfast.ports import Agent, LedgerReader, Work
-from holdfast.preparation.preparation import WorktreePlace
+from holdfast.ports import Agent, LedgerReader
+from holdfast.preparation.preparation import Prepared, WorktreePlace
 from holdfast.processes import bwrap, host
-from holdfast.processes.resources import of_machine
 from holdfast.snapshots.snapshots import ROOT
-from holdfast.storage.audit.key import configured_path
-from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges, pins
 from holdfast.worktrees.attempt_commits import base_of
@@ -115,8 +113,32 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
     context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=choice.why, **facts)
+    return _guarded(context, task, lambda: _begin(context, task, agent, caps, free_slots))
+
+
+def finish_prepared(context: RunContext) -> Iterator[tuple[Task, NotStarted | None]]:
+    """Starts the tasks whose worktrees were made ready beside the loop; yields each with why it was not started."""
+    threads = context.preparing
+    while threads is not None and (ended := threads.take()) is not None:
+        planned: _PlannedStart = ended.key
+        task, held = planned.task, None
+        if not planned.is_claimed():
+            # Cancelled, or taken away, meanwhile.
+            if ended.result is not None:
+                ended.result[0].close()
+        elif threads.is_stopping:
+            if ended.result is not None:
+                ended.result[0].close()
+            context.move(task, TaskEvent.UNCLAIM, Reason.SHUTDOWN)
+        else:
+            held = _guarded(context, task, functools.partial(_take_prepared, context, planned, ended))
+        yield task, held
+
+
+def _guarded(context: RunContext, task: Task, act: Callable[[], None]) -> NotStarted | None:
+    """Carries out a part of a start. What goes wrong without the task's fault costs no attempt."""
     try:
-        _begin(context, task, agent, caps)
+        act()
     except (DefinitionLost, SnapshotLost, SnapshotTooLarge) as error:
         context.park(task, str(error))
     except HoldfastError as error:
@@ -134,6 +156,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
 
 def _shortage(context: RunContext) -> str:
     """The reason why the machine has no room for another agent."""
+    if short := host.disk_shortage(context.layout.root, context.config.disk_free_min):
+        return short
     if (least := context.config.memory_free_min) is None:
         return ""
     at_work = map(context.board.task, sorted(context.board.active))
@@ -153,7 +177,21 @@ def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:
     )
 
 
-def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
+class _PlannedStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A claimed task whose worktree is being prepared. `claim`: the number of that claim."""
+
+    task: Task
+    claim: int
+    found: StartPlan
+    facts: StartFacts
+    place: WorktreePlace
+    free_slots: int
+
+    def is_claimed(self) -> bool:
+        return self.task.state is TaskState.CLAIMED and self.task.claim.number == self.claim
+
+
+def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots: int) -> None:
     made = context.board.worked_on(task)
     inputs = StartInputs(
         repo=context.repo,
@@ -165,20 +203,68 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         journal=context.ledger,
     )
     found = plan_start(inputs, task, made, agent)
-    base = found.base
-    pins.pin(context.repo, context.layout, task.attempt.id, base)
+    pins.pin(context.repo, context.layout, task.attempt.id, found.base)
+    claim, threads = task.claim.number, context.preparing
     place = WorktreePlace(
         task=task.id,
         attempt=task.attempt.id,
         folder=context.worktrees.path(task.id),
         target=merges.newest(context.repo, context.branch),
-        tree=found.snapshot or found.begin or base,
+        tree=found.snapshot or found.begin or found.base,
         confinement=context.confinement(made),
+        is_wanted=lambda: planned.is_claimed() and not (threads is not None and threads.is_stopping),
     )
-    make_tree = functools.partial(hold, context.worktrees, task, base, found.snapshot, found.begin)
-    with context.preparation.prepare(place, make_tree, functools.partial(carry_out, context)) as prepared:
+    facts = StartFacts(
+        made=made,
+        agent=agent,
+        base=found.base,
+        prompt=found.prompt,
+        session=found.session,
+        caps=caps,
+        # As the prompt has them: what comes while the worktree is prepared is delivered later.
+        told=task.told,
+        answered=tuple(each for each in task.questions if not each.is_open),
+        answers=bool(found.session) and is_answered_start(task) and not task.told,
+    )
+    planned = _PlannedStart(task=task, claim=claim, found=found, facts=facts, place=place, free_slots=free_slots)
+    if threads is not None and context.preparation.is_slow:
+        threads.begin(planned, functools.partial(_prepare, context, planned))
+    else:
+        _spawn(context, planned, caps, _prepare(context, planned))
+
+
+def _prepare(context: RunContext, planned: _PlannedStart) -> tuple[contextlib.ExitStack, Prepared]:
+    """Makes the worktree ready. What it holds meanwhile, such as ports, is held until the stack is closed."""
+    task, found, place = planned.task, planned.found, planned.place
+    make_tree = functools.partial(hold, context.worktrees, task, found.base, found.snapshot, found.begin)
+    with contextlib.ExitStack() as stack:
+        preparing = context.preparation.prepare(place, make_tree, functools.partial(carry_out, context))
+        prepared = stack.enter_context(preparing)
+        for told in prepared.notes:
+            context.note(task.id, told)
         context.preparation.run_hook("before_start", context.config.worktree.before_start, place, prepared)
-        order = order_of(context, task, made, agent, found, caps=caps, variables=prepared.variables)
+        return stack.pop_all(), prepared
+
+
+def _take_prepared(context: RunContext, planned: _PlannedStart, ended: Ended) -> None:
+    if ended.error is not None:
+        raise ended.error
+    state, clock = context.ledger.state, context.clock()
+    # What others have reserved meanwhile counts.
+    caps = budget.reserve(state, planned.task, planned.facts.made, context.config, clock, free_slots=planned.free_slots)
+    if isinstance(caps, budget.BudgetRefusal):
+        ended.result[0].close()
+        raise BudgetTaken(task=planned.task.id, reason=caps.reason)
+    _spawn(context, planned, caps, ended.result)
+
+
+def _spawn(
+    context: RunContext, planned: _PlannedStart, caps: Caps, ready: tuple[contextlib.ExitStack, Prepared]
+) -> None:
+    task, found, agent, (stack, prepared) = planned.task, planned.found, planned.facts.agent, ready
+    with stack:
+        facts = msgspec.structs.replace(planned.facts, caps=caps, variables=prepared.variables)
+        order = make_order(context, task, facts)
         digest = context.blobs.put(msgspec.json.encode(order), content_type=ORDER_TYPE)
         intended = SpawnIntended(
             task=task.id,
@@ -187,7 +273,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
             order=digest,
             argv=list(order.launch.argv),
             worktree=order.worktree,
-            base=base,
+            base=found.base,
             reserved=caps,
             names_files=True,
             tree=found.begin,
@@ -202,6 +288,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps) -> None:
         + (f" ({task.claim.model})" if task.claim.model else "")
         + (f", start {order.start}" if order.start > 1 else ""),
     )
+    after_start(context, task, planned.place, prepared)
 
 
 # -- what it begins with -----------------------------------------------------------------------------------------------
@@ -300,91 +387,3 @@ def hold(worktrees: Worktrees, task: Task, base: str, snapshot: str, begin: str)
             snapshots.restore(snapshot)
         elif not snapshot:
             worktrees.reset(task.id, base, begin or base)
-
-
-# -- the order for its runner ------------------------------------------------------------------------------------------
-
-
-def order_of(
-    context: RunContext,
-    task: Task,
-    made: Definition,
-    agent: Agent,
-    found: StartPlan,
-    *,
-    caps: Caps,
-    variables: Mapping[str, str],
-    is_interactive: bool = False,
-) -> Order:
-    """All that the runner needs to know for this start. `is_interactive`: a person talks to the agent, or has a shell
-    where its program has no such mode."""
-    tokens_in, tokens_out, usd = _counted(context, task, found.session)
-    work = Work(
-        task=task.id,
-        attempt=task.attempt.id,
-        prompt=found.prompt,
-        definition=made,
-        model=task.claim.model,
-        session=found.session,
-        turn=task.attempt.turn,
-        counted=(tokens_in, tokens_out),
-        counted_usd=usd,
-        policy=policy_of(context.config, made, agent.name),
-        answers=bool(found.session) and is_answered_start(task) and not task.told,
-    )
-    return Order(
-        task=task.id,
-        attempt=task.attempt.id,
-        start=task.start.number + 1,
-        agent=agent.name,
-        launch=(agent.interactive(work) or shell()) if is_interactive else agent.launch(work),
-        worktree=str(context.worktrees.path(task.id)),
-        base=found.base,
-        private=str(context.worktrees.private(task.id)),
-        turn=task.attempt.turn,
-        done=task.attempt.turn - task.attempt.undone,
-        limits=_limits(context, made, caps),
-        passed_on=tuple(context.config.agent_env),
-        exclude=context.worktrees.left_out(task.id),
-        sandbox=context.sandbox_of(made),
-        sandbox_writable=context.config.sandbox_writable,
-        sandbox_network=context.config.sandbox_network,
-        answered=tuple(each for each in task.questions if not each.is_open),
-        audit_key=str(configured_path(context.repo, context.config.audit.key_path) or ""),
-        told=task.told,
-        prices={name: price.per_million for name, price in context.config.prices.items()},
-        variables=dict(variables),
-    )
-
-
-def shell() -> Launch:
-    return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
-
-
-def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
-    """The tokens in and out, and the cost, that the conversation has reported, whichever attempt it was then."""
-    tokens_in, tokens_out, usd = 0, 0, 0.0
-    for number in range(1, task.attempts + 1) if session else ():
-        path = context.layout.attempt_files(f"{task.id}.{number}").spend
-        for line in ledger.LineLedger(path).read() if path.exists() else ():
-            if line.record.get("session") == session:
-                tokens_in += line.record["tokens_in"]
-                tokens_out += line.record["tokens_out"]
-                usd += line.record["usd"]
-    return tokens_in, tokens_out, usd
-
-
-def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
-    config = context.config
-    return AttemptLimits(
-        caps=caps,
-        timeout_s=made.timeout_s or config.timeout_s,
-        stall_timeout_s=config.stall_timeout_s,
-        grace_s=config.grace_s,
-        heartbeat_s=config.heartbeat_s,
-        same_calls_max=config.same_calls_max,
-        idle_turns_max=config.idle_turns_max,
-        output_bytes_max=config.output_bytes_max,
-        retry_timeout_s=config.retry_timeout_s,
-        resources=of_machine(config.limits.resources),
-    )

@@ -77,6 +77,11 @@ class SetupFailed(HoldfastError, exit_code=8):
     config/settings.yaml, or what it needs. The last lines: {lines}"""
 
 
+class BudgetTaken(HoldfastError, exit_code=8):
+    """{task} was not started once its worktree was ready: {reason}. No attempt is spent, and its worktree is kept; it
+    is started when there is budget again."""
+
+
 class IncludeTooLarge(HoldfastError, exit_code=8):
     """{path} matches {files} files with {bytes} bytes so far, and at most {files_most} files with {most} bytes are
     copied into a worktree. Nothing was copied, and no attempt is spent; name fewer files there, and make what is large
@@ -290,6 +295,7 @@ _ENVIRONMENT = (
     GitFault,
     SandboxFailed,
     SetupFailed,
+    BudgetTaken,
     IncludeTooLarge,
     PortsTaken,
     ObjectsDamaged,

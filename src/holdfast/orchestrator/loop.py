@@ -27,22 +27,23 @@ from holdfast.decisions.takeovers import return_abandoned
 from holdfast.domain.attempt_records import Ending
 from holdfast.domain.entries import STOPPED
 from holdfast.domain.fsm import Reason
-from holdfast.domain.task import AT_WORK, TaskEvent, TaskState
+from holdfast.domain.task import AT_WORK, TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.engine import orphans
 from holdfast.engine import plan as steps
-from holdfast.engine.context import LandingThread, RunContext
+from holdfast.engine.context import LandingThread, PreparingThreads, RunContext
 from holdfast.engine.landing import judge_ahead, queue_view, see_to_lost, verify_and_land
 from holdfast.engine.outcome import apply_exit
-from holdfast.engine.plan import Command, Observation, is_at_work, plan
+from holdfast.engine.plan import Command, is_at_work, plan
 from holdfast.engine.recovery import note_adopted, remove_leftovers
-from holdfast.engine.start import NotStarted, start
+from holdfast.engine.start import NotStarted, finish_prepared, start
+from holdfast.engine.starting.worktree_hooks import remove_kept
 from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, take_foreign
+from holdfast.orchestrator.observation import observe
 from holdfast.orchestrator.wakeup import AGENTS, Signals
-from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
 
@@ -73,6 +74,7 @@ class Loop:
         self.signals = Signals(context.layout)
         self.stopping = self.full = ""
         self._landing_thread = context.landing_thread = LandingThread(self.wake)
+        self._preparing = context.preparing = PreparingThreads(self.wake)
         context.judgings.wake = self.wake
         self.holds = TaskHolds(lambda task, text: context.note(task, text), context.clock)
         self.stays, self.works = stays, works
@@ -93,6 +95,7 @@ class Loop:
         """Works until nothing is left to do, or until asked to stop."""
         self.board.keep_up()
         note_adopted(self.context, self.at_work)
+        remove_kept(self.context)
         if self.works and self.context.lost:
             self._landing_thread.begin(next(iter(self.context.lost)), lambda: see_to_lost(self.context))
         with self._awake():
@@ -183,6 +186,9 @@ class Loop:
         if asked := self.signals.asked_to_stop(self.context.ledger.run):
             self.stopping = self.stopping or asked
         self._collect_landings()
+        self._preparing.is_stopping = bool(self.stopping)
+        for task, held in finish_prepared(self.context):
+            self._note_start(task, held)
         self.context.judgings.collect()
         self.holds.release()
         if self._files_changed:
@@ -236,7 +242,7 @@ class Loop:
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
-        observed = {name: observation for name in active if (observation := self._observe(name)) is not None}
+        observed = {name: seen for name in active if (seen := observe(self.context, name)) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
         queue = queue_view(self.context, active, self.landing)
@@ -301,24 +307,6 @@ class Loop:
             case steps.Lapse():
                 lapse(context, task)
 
-    def _observe(self, name: str) -> Observation | None:
-        """Journals the turns so far of a task in progress, and observes its attempt."""
-        task = self.board.task(name)
-        if task.state is not TaskState.IN_PROGRESS or task.claim.remote:
-            return None
-        files = self.context.layout.attempt_files(task.attempt.id)
-        seen = self.context.spawn.look(task)
-        self.context.turns.follow(task)
-        self.context.spawn.deliver(task)
-        if seen is not Liveness.ALIVE:
-            self.context.silence.forget(task.attempt.id)
-        if seen is Liveness.ENDED:
-            return Observation(seen, attempt_folder.read_exit(files, task.start.number, task.start.intent))
-        if seen is not Liveness.ALIVE:
-            return Observation(seen)
-        sign = attempt_folder.last_sign(files, task.start.number)
-        return Observation(seen, silent_s=self.context.silence.look(task.attempt.id, task.start.number, sign))
-
     def _start(self, task: Task) -> None:
         if self.full:
             self.holds.hold(task.id, self.full, soon=False)
@@ -330,6 +318,9 @@ class Loop:
             held = start(self.context, task, max(1, sharing))
         except ClaimRefused as error:
             held = NotStarted(str(error), soon=True)
+        self._note_start(task, held)
+
+    def _note_start(self, task: Task, held: NotStarted | None) -> None:
         # Where it was started: whether the machine is well again is seen when its runner has ended.
         if held is None:
             self.holds.note_room()
@@ -367,11 +358,12 @@ class Loop:
         if self._beat_at and now - self._beat_at >= BEAT_S:
             self.signals.beat()
             self.context.seal_daily()
+            remove_kept(self.context)
             return_abandoned(self.context)
             self._beat_at = now
 
     def _is_over(self) -> bool:
-        if self.landing or self.context.judgings.ahead:
+        if self.landing or self.context.judgings.ahead or self._preparing.is_busy:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work

@@ -23,10 +23,11 @@ from holdfast.landing import gates as running
 from holdfast.landing.gates import GatePlace
 from holdfast.landing.judged_trees import JudgedTree
 from holdfast.layout import Layout
-from holdfast.preparation import hooks, included_files, port_leases
+from holdfast.preparation import clones, hooks, included_files, port_leases
 from holdfast.preparation.included_files import IncludeFrom
 from holdfast.preparation.port_leases import PortLease
 from holdfast.preparation.setup import Setup, digest_of, inputs_of
+from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees.stamps import read_stamp
@@ -53,7 +54,8 @@ class WorktreePlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """`variables`: for every process that works there. `lease`: of its ports, to be inherited by them."""
+    """`variables`: for every process that works there. `lease`: of its ports, to be inherited by them. `notes`: what a
+    person should know."""
 
     variables: dict[str, str] = {}
     lease: PortLease | None = None
@@ -86,7 +88,7 @@ class Preparation:
     def is_slow(self) -> bool:
         """Whether there are commands to run, so that a start is better prepared beside the loop."""
         settings = self._config.worktree
-        return bool(settings.setup or settings.before_start)
+        return bool(settings.setup or settings.before_start or settings.clone)
 
     @contextlib.contextmanager
     def prepare(self, place: WorktreePlace, make_tree: Callable[[], object], carry_out: CarryOut) -> Iterator[Prepared]:
@@ -94,9 +96,16 @@ class Preparation:
         the setup under an intent."""
         make_tree()
         self._include(place)
-        prepared = self._lease(place.folder)
-        try:
+        notes = self._clone(place.folder)
+        with self.leased(place.folder) as prepared:
             self._set_up(place, prepared, carry_out)
+            yield msgspec.structs.replace(prepared, notes=notes)
+
+    @contextlib.contextmanager
+    def leased(self, folder: Path) -> Iterator[Prepared]:
+        """The variables and ports of a worktree, as they are, without any preparation."""
+        prepared = self._lease(folder)
+        try:
             yield prepared
         finally:
             if prepared.lease is not None:
@@ -122,6 +131,13 @@ class Preparation:
         apart = self._layout.within(self._repo)
         source = IncludeFrom(self._worktrees.store.seen, place.target, place.tree, apart)
         included_files.copy(source, place.folder, self._private(place.folder), anew=place.is_judged)
+
+    def _clone(self, folder: Path) -> tuple[str, ...]:
+        names = self._config.worktree.clone
+        if not names:
+            return ()
+        staging = self._layout.worktrees / f".gone-clone-{disk.temp_name().strip('.')}"
+        return tuple(clones.clone(self._worktrees.store.repository, folder, names, staging))
 
     def _lease(self, folder: Path) -> Prepared:
         settings = self._config.worktree

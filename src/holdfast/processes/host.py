@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -61,3 +62,19 @@ def shortage(room: HostRoom, memory_free_min: int | None, young: int = 0) -> str
         told += f", and {size(needed)} are needed: memory_free_min is {size(memory_free_min)} for each start, and "
         return f"{told}{plural(young, 'agent')} of the last {SETTLE_S:g} s may still take as much."
     return f"{told}, and memory_free_min is {size(memory_free_min)}. They are started when there is more."
+
+
+def disk_free(folder: Path) -> int:
+    """The bytes that this user can still write on the filesystem of a folder."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def disk_shortage(folder: Path, disk_free_min: int) -> str:
+    """The reason why no agent is started, as a sentence; empty where there is room on the disk."""
+    if not disk_free_min or (free := disk_free(folder)) >= disk_free_min:
+        return ""
+    return (
+        f"No more agents are started now: {size(free)} are free on the disk of {folder}, and disk_free_min is "
+        f"{size(disk_free_min)}. They are started when there is more; `holdfast gc` removes what is of no use."
+    )

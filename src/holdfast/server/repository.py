@@ -1,6 +1,7 @@
-"""Reports what only the repository shows: landings that are not on their branch any more, and locks of dead runs.
+"""Reports what only the repository shows: landings that are not on their branch any more, locks of dead runs, and what
+worktrees take of the disk.
 
-Git is asked at most once in LOOK_S, and only by requests that run in a thread of the pool.
+Git is asked at most once in LOOK_S, the disk in DISK_LOOK_S, and only by requests that run in a thread of the pool.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from holdfast.errors import HoldfastError
 from holdfast.git import lock_files
 from holdfast.landing.lost_landings import shown
 from holdfast.landing.refresh import left_words
+from holdfast.preparation import disk_use
+from holdfast.preparation.disk_use import DiskUse
 
 LOOK_S = 5.0
+DISK_LOOK_S = 60.0
 # The server owns the data root, so a run starts only when the server has ended.
 RUN = "holdfast stop, then holdfast run"
 
@@ -47,6 +51,14 @@ class RepositoryLook:
         self._looked: tuple[float, tuple[str, ...]] | None = None
         self.lost: Mapping[str, LostRow] = {}
         self.locks: tuple[LockRow, ...] = ()
+        self._disk: tuple[float, DiskUse] | None = None
+
+    def disk_use(self) -> DiskUse:
+        context = self._context
+        with self._lock:
+            if self._disk is None or monotonic() - self._disk[0] >= DISK_LOOK_S:
+                self._disk = monotonic(), disk_use.look(context.layout, context.config.disk_free_min)
+            return self._disk[1]
 
     def refresh(self) -> None:
         landed = [task for task in list(self._context.ledger.state.tasks.values()) if task.landing.commit]

@@ -1,4 +1,7 @@
-"""The changes of an attempt between two of its turns, from git. Read-only."""
+"""The changes of an attempt, from git: as they would land, or between two of its turns. Read-only.
+
+All of it is read from commits in our own store, never from a worktree, which an agent can write.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,36 @@ from typing import Any
 
 import msgspec
 
+from holdfast.config.settings import Config
+from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
+from holdfast.engine.earlier_starts import tree_of
 from holdfast.engine.turn_follower import all_turns
 from holdfast.errors import TurnUnknown
 from holdfast.layout import Layout
 from holdfast.ports import LedgerReader
 from holdfast.snapshots.store import Store
+from holdfast.worktrees import merges
 from holdfast.worktrees.attempt_commits import base_of, snapshots_of
+from holdfast.worktrees.factory import worktrees_of
 from holdfast.worktrees.worktrees import Worktrees
+
+# Of commits that are only looked at, and have no name.
+_VIEWER = merges.GitAuthor("holdfast", "holdfast@localhost")
+
+
+class WholeChange(msgspec.Struct, frozen=True):
+    """From the commit `old` of the target to `new`, which has the attempt's work on top of it.
+
+    `conflicts`: files in which `new` has conflict markers, because work and target changed the same lines. `landed`:
+    `new` is the commit as which it landed.
+    """
+
+    old: str
+    new: str
+    conflicts: list[str] = []
+    landed: bool = False
 
 
 class Diffs(msgspec.Struct, frozen=True):
@@ -51,6 +75,30 @@ class Diffs(msgspec.Struct, frozen=True):
             if found and self._store.descends(self.after(turn), found):
                 return found
         return self.after(turn - 1)
+
+    def as_landed(self, config: Config) -> WholeChange:
+        """The whole change as it would land on the newest target, or as it has landed."""
+        landing, is_last = self.task.landing, self.attempt == self.task.attempt.id
+        if landing.commit and is_last:
+            return WholeChange(
+                self._store.seen.run("rev-parse", f"{landing.commit}^").line, landing.commit, landed=True
+            )
+        target = merges.newest(self.repo, merges.target_branch(self.repo, config))
+        merged = merges.merge(self._store, target, self._work(config), f"The work of {self.attempt}", _VIEWER)
+        return WholeChange(target, merged.commit or merged.marked, merged.conflicts)
+
+    def _work(self, config: Config) -> str:
+        """The attempt's candidate or, where it goes on after that, the last tree that was saved, as a commit."""
+        task, base = self.task, self.base()
+        is_last = self.attempt == task.attempt.id
+        if is_last and task.candidate and task.made == task.attempt.at and not task.was_taken:
+            return task.candidate
+        is_settled = is_last and task.state not in AT_WORK
+        snapshot = (tree_of(self.journal, task.attempt) if is_settled else "") or self.whole()[1]
+        trees = worktrees_of(self.repo, self.layout, config)
+        more = (trees.store, base, snapshot, f"The work of {self.attempt}", _VIEWER)
+        made = merges.candidate(*more, exclude=trees.exclude, modules=trees.modules, leaves_nested=True)
+        return made or base
 
     def whole(self) -> tuple[str, str]:
         """From the tree that the attempt found to what its last turn left."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
 
@@ -28,13 +29,16 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
         return f"{memory}load {self.load:.1f} on {plural(self.cores, 'core')}"
 
 
-def host_row(config: Config, tasks: Iterable[Task], now: float, pid: int | str = "self") -> HostRow:
-    """`pid`: the run's process, whose control groups count."""
+def host_row(
+    config: Config, tasks: Iterable[Task], now: float, pid: int | str = "self", *, folder: Path | None = None
+) -> HostRow:
+    """`pid`: the run's process, whose control groups count. `folder`: the data root, whose disk counts."""
     room = host.look(pid)
+    short = host.disk_shortage(folder, config.disk_free_min) if folder is not None else ""
     return HostRow(
         memory_free=room.memory_free,
         memory_free_min=config.memory_free_min,
         load=room.load,
         cores=room.cores,
-        short=host.shortage(room, config.memory_free_min, host.young(tasks, now)),
+        short=short or host.shortage(room, config.memory_free_min, host.young(tasks, now)),
     )

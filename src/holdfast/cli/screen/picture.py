@@ -85,7 +85,7 @@ def see(app: App) -> Picture:
         tasks=tasks,
         turns=view.state.run.turns,
         usd=view.state.run.usd,
-        host=host_row(app.config, tasks.values(), wall(), runs.pid if runs else "self"),
+        host=host_row(app.config, tasks.values(), wall(), runs.pid if runs else "self", folder=app.layout.root),
     )
 
 

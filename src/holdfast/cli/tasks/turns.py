@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ import msgspec
 
 from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.screen.table import print_table
-from holdfast.cli.screen.terminal import printing
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plain, plural
 from holdfast.errors import DecisionRefused, TaskUnknown
@@ -80,9 +81,12 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
 @prints_json
 def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, stat: bool, as_json: bool) -> None:
-    """Show what an attempt changed in all, what a turn changed, or what changed between two.
+    """Show the whole change as it would land, what a turn changed, or what changed between two turns.
 
-    A turn is compared with the tree as it stood when the turn began. The output is a patch that `git apply` takes.
+    The whole change is the attempt's candidate, or its last snapshot, merged with the newest target; files in which the
+    two conflict are shown with the markers. Of a task that has landed, it is what landed. A turn is compared with the
+    tree as it stood when the turn began. The output is a patch that `git apply` takes. In a terminal it has colours,
+    and a long one goes to your $PAGER.
     """
     from holdfast.views.diffs import Diffs
 
@@ -90,15 +94,21 @@ def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, s
         raise click.UsageError("--to goes with --turn: from the end of which turn?")
     attempt = _attempt(ctx, name)
     diffs = Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id, attempt.app.reader())
+    more: dict[str, Any] = {}
     if turn is None:
-        old, new = diffs.whole()
+        change = diffs.as_landed(attempt.app.config)
+        old, new, conflicts = change.old, change.new, change.conflicts
+        more = {"conflicts": conflicts, "landed": change.landed}
+        if conflicts:
+            told = f"It conflicts with the newest target in {', '.join(conflicts[:5])}: the markers are in the diff."
+            click.echo(plain(told), err=True)
     else:
         new = diffs.after(turn if to_turn is None else to_turn)
         old = diffs.before(turn) if to_turn is None else diffs.after(turn)
     if as_json:
         patch = "" if stat else diffs.patch(old, new).decode(errors="backslashreplace")
         files = diffs.counts(old, new)
-        facts = {"task": attempt.task.id, "attempt": attempt.id, "from": old, "to": new, "files": files}
+        facts = {"task": attempt.task.id, "attempt": attempt.id, "from": old, "to": new, "files": files, **more}
         print_json(facts if stat else {**facts, "patch": patch})
         return
     _print_raw(diffs.patch(old, new, *(["--stat"] if stat else [])))
@@ -183,11 +193,19 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
 
 
 def _print_raw(text: bytes) -> None:
-    """To a pipe the bytes as they are; to a terminal nothing that it would obey."""
+    """To a pipe the bytes as they are; to a terminal nothing that it would obey, in colours, by pages if it is long."""
     if not sys.stdout.isatty():
         sys.stdout.flush()
         sys.stdout.buffer.write(text)
         return
-    with printing() as printer:
-        if text:
-            printer.text(text.decode(errors="backslashreplace").removesuffix("\n"), "")
+    if not text:
+        return
+    from holdfast.cli.screen.patch import coloured
+
+    shown = coloured(text.decode(errors="backslashreplace").removesuffix("\n"))
+    if shown.count("\n") < shutil.get_terminal_size().lines - 1:
+        click.echo(shown)
+        return
+    # Without it, less would show the colours as letters.
+    os.environ.setdefault("LESS", "FRX")
+    click.echo_via_pager(f"{shown}\n", color=True)

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from holdfast.domain.task import TaskState
 from holdfast.engine.turn_follower import new_turns
+from holdfast.errors import NeverAttempted
 from holdfast.layout import Attempt
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation, row_from
@@ -104,6 +105,9 @@ class Diff(msgspec.Struct, frozen=True):
     truncated: bool
     files: list[FileCount]
     files_total: int
+    # Of a task's whole change: files with conflict markers, and whether it has landed so.
+    conflicts: list[str] = []
+    landed: bool = False
 
 
 class SpendLine(msgspec.Struct, frozen=True):
@@ -201,6 +205,21 @@ def show_diff(api: Api, ask: Ask) -> Diff:
         turn = lines[-1][1].turn if lines else 0
     new = diffs.after(turn)
     old = diffs.after(query.from_) if query.from_ is not None else diffs.before(turn) if turn else new
+    return _diff(diffs, old, new)
+
+
+def show_change(api: Api, ask: Ask) -> Diff:
+    """The whole change of the task's last attempt, as it would land or has landed."""
+    task = api.task(ask.task)
+    if not task.attempt.id:
+        raise NeverAttempted(task=task.id, state=task.state)
+    diffs = Diffs(api.context.repo, api.layout, task, task.attempt.id, api.context.ledger)
+    change = diffs.as_landed(api.config)
+    made = _diff(diffs, change.old, change.new)
+    return msgspec.structs.replace(made, conflicts=change.conflicts[:FILES_MAX], landed=change.landed)
+
+
+def _diff(diffs: Diffs, old: str, new: str) -> Diff:
     patch = diffs.beginning(old, new, PATCH_BYTES_MAX + 1, "-p", "--full-index")
     counts = diffs.counts(old, new)
     files = [FileCount(each["path"], each["added"], each["deleted"], each.get("old_path", "")) for each in counts]
@@ -244,6 +263,8 @@ def _of_attempt(path: str, name: str, summary: str, function: Any, answer: Any, 
 
 
 OPERATIONS = [
+    Operation("GET", "/tasks/{task}/diff", "show_change", "A task's whole change as it would land, as a patch.",
+              show_change, answer=Diff, lane="aside", problems=(404, 409)),
     Operation("GET", "/tasks/{task}/attempts", "list_attempts", "The attempts of a task.", list_attempts,
               answer=AttemptList, lane="aside", tag="attempts", problems=(404,)),
     _of_attempt("", "show_attempt", "One attempt.", show_attempt, AttemptView),

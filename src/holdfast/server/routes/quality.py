@@ -15,9 +15,12 @@ from holdfast.landing.verify import read_verdict
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, NewestQuery, Operation, row_from
 from holdfast.storage.records.blobs import Blobs
+from holdfast.views import hook_runs
 from holdfast.views.history import Judged
+from holdfast.views.hook_runs import HookRow
 
 FILES_MAX = 100
+HOOKS_MAX = 500
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +114,19 @@ def _gates(verdicts: list[VerdictRow]) -> list[GateRow]:
     ]  # fmt: skip
 
 
+class HookList(msgspec.Struct, frozen=True):
+    """The commands that made the worktrees of a task ready, the oldest first."""
+
+    hooks: list[HookRow]
+
+
+def list_hooks(api: Api, ask: Ask) -> HookList:
+    return HookList(hook_runs.rows(api.layout, api.context.blobs, api.task(ask.task))[-HOOKS_MAX:])
+
+
 OPERATIONS = [
+    Operation("GET", "/tasks/{task}/hooks", "list_hooks", "The setup and hooks of a task's worktrees.", list_hooks,
+              answer=HookList, lane="aside", tag="quality", problems=(404,)),
     Operation("GET", "/quality", "quality", "Verdicts, and how each gate comes out.", quality, answer=Quality,
               lane="aside", query=NewestQuery, tag="quality"),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from holdfast.engine import outages
 from holdfast.engine.outages import OutageRow
 from holdfast.errors import HoldfastError
 from holdfast.orchestrator.holds import ALL
+from holdfast.preparation.disk_use import DiskUse
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import LockRow, LostRow
@@ -52,6 +53,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     `asking`: how many tasks wait for a person's answer (GET /questions).
     `unconfined`: what to know where there is no sandbox and nobody has said so.
     `host`: the machine's free memory and load; `held`: why no agent is started though tasks are ready, or empty.
+    `disk`: what worktrees and snapshots take, counted once a minute.
     `locks`: those with which a run that died keeps git from committing in a checkout.
     """
 
@@ -82,6 +84,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     unconfined: str = ""
     host: HostRow
     held: str = ""
+    disk: DiskUse
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -150,7 +153,8 @@ def status(api: Api, ask: Ask) -> Status:
         lost=list(api.repository.lost.values())[:PROBLEMS_MAX],
         locks=list(api.repository.locks),
         unconfined=api.context.unconfined,
-        host=host_row(api.config, tasks, api.context.clock()),
+        host=host_row(api.config, tasks, api.context.clock(), folder=api.layout.root),
+        disk=api.repository.disk_use(),
         held=hold.reason if (hold := loop.holds.get(ALL)) is not None else "",
     )
 

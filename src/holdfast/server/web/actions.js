@@ -9,6 +9,8 @@ import { taskLink, waitsToLand } from "./words.js";
 const OVER = ["CLOSED", "CANCELLED"];
 // The `parked` of a task whose agent a person has stopped.
 export const STOPPED = "a person has stopped its agent";
+// How the `parked` of a task begins that a person has taken.
+export const TAKEN_BY = "taken by ";
 const known = (key) => [...new Set([...store.tasks.values()].flatMap((task) => task[key]).filter(Boolean))].sort();
 
 function done(answer, words) {
@@ -161,6 +163,16 @@ export async function stopAgent(agent) {
   return done(answer, `${agent.attempt}: asked to stop.`);
 }
 
+async function tellTask(task) {
+  return done(await openDialog({
+    title: `Tell the agent of ${task.id}`,
+    words: "An agent at work gets it at the end of its turn. Otherwise its conversation goes on with it, and no attempt is spent.",
+    yes: "Tell",
+    fields: [{ name: "message", label: "Message", kind: "area", rows: 4, required: true }],
+    act: (values) => post(`/tasks/${part(task.id)}/tell`, values),
+  }), `${task.id}: told.`);
+}
+
 // The buttons that a task's state allows: [label, work, kind].
 export function actionsOf(task) {
   if (!store.operates) return [];
@@ -171,7 +183,10 @@ export function actionsOf(task) {
       task.state === "PLANNED" ? "The plan is accepted, and work begins." : "What was verified lands on the branch.", "Approve", "approved"), "primary"]);
     found.push(["Reject", rejectTask, ""]);
   }
-  if (task.parked === STOPPED) {
+  if ((task.parked || "").startsWith(TAKEN_BY)) {
+    found.push(["Give back", decision("give_back", (each) => `Give ${each.id} back?`,
+      "Only where the session in that terminal is over. The worktree is saved as it is, and the agent goes on from there.", "Give back", "given back"), ""]);
+  } else if (task.parked === STOPPED) {
     found.push(["Resume", decision("resume", (each) => `Resume ${each.id}?`, "Its attempt continues where it was stopped, or from the turn that it was put back to.", "Resume", "goes on"), "primary"]);
   } else if (task.parked) found.push(["Resolve", resolveTask, "primary"]);
   if (task.state === "FAILED" && !task.parked) {
@@ -182,7 +197,7 @@ export function actionsOf(task) {
     found.push(["Send back", sendBack, "primary"]);
     found.push(["Land on a branch", landOnBranch, ""]);
   }
-  if (!OVER.includes(task.state)) found.push(["Edit", editTask, ""]);
+  if (!OVER.includes(task.state)) found.push(["Tell", tellTask, ""], ["Edit", editTask, ""]);
   if (!OVER.includes(task.state)) {
     found.push(["Cancel", decision("cancel", (each) => `Cancel ${each.id}?`,
       "The agent that works on it is ended. This cannot be undone; the work so far is kept.", "Cancel the task", "cancelled", true), "danger"]);

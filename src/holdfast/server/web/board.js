@@ -163,6 +163,9 @@ function actions(task) {
   return made.length > 0 && h("div", { class: "card-buttons" }, made);
 }
 
+// `>` where there was too much to count.
+const bytes = (number, isWhole) => (number == null ? "?" : `${isWhole ? "" : ">"}${number < 2 ** 30 ? `${Math.round(number / 2 ** 20)} MB` : `${(number / 2 ** 30).toFixed(1)} GB`}`);
+
 function paintTiles(node, all) {
   const status = store.status || {};
   const at = (test) => all.filter(test).length;
@@ -175,6 +178,8 @@ function paintTiles(node, all) {
     ["This run", money(status.usd_run ?? 0)],
     ["Turns", count(status.turns_run ?? 0)],
     ["Free memory", status.host?.memory_free == null ? "?" : `${(status.host.memory_free / 2 ** 30).toFixed(1)} GB`, status.held ? "ask" : ""],
+    ["Worktrees", bytes(status.disk?.worktrees, status.disk?.is_whole)],
+    ["Snapshots", bytes(status.disk?.snapshots, status.disk?.is_whole)],
   ];
   const words = tiles.join();
   if (node.dataset.words === words) return;

@@ -15,12 +15,14 @@ export function gates(panel, state, signal) {
   const read = async () => {
     try {
       const { verdicts } = await get("/quality", { task: state.id, limit: LIMIT }, signal);
+      const { hooks } = await get(`/tasks/${part(state.id)}/hooks`, {}, signal);
       const wanted = (state.view.definition || {}).verify || [];
-      const words = JSON.stringify([verdicts, wanted, state.view.unchecked]);
+      const words = JSON.stringify([verdicts, wanted, state.view.unchecked, hooks]);
       // Parts that a person has opened stay open while nothing changes.
       if (words === shown) return;
       shown = words;
-      put(panel, verdicts.length ? h("ol", { class: "verdicts" }, verdicts.map((each) => verdict(each, signal))) : unjudged(wanted, state.view.unchecked));
+      put(panel, verdicts.length ? h("ol", { class: "verdicts" }, verdicts.map((each) => verdict(each, signal))) : unjudged(wanted, state.view.unchecked),
+        hooks.length > 0 && prepared(hooks, signal));
     } catch (error) {
       if (error.name !== "AbortError") put(panel, failed(error, "verdicts"));
     }
@@ -33,6 +35,13 @@ function unjudged(wanted, unchecked) {
   if (unchecked) return [nothing("Not judged yet", ""), noGate()];
   const others = wanted.length ? "These gates will judge the result, and those of the settings, where there are any:" : "It has no gates of its own; those of the settings count.";
   return nothing("Not judged yet", others, wanted.length > 0 && h("pre", { class: "typed" }, wanted.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("\n")));
+}
+
+// The commands that made the worktrees ready, the newest first.
+function prepared(hooks, signal) {
+  const named = (each) => ({ ...each, name: `${each.hook} of ${each.attempt}${each.is_gates ? ", for gates" : ""}`, required: true });
+  return h("section", { class: "hooks", "aria-label": "Setup and hooks" }, h("h3", {}, "Setup and hooks"),
+    h("ul", { class: "gates" }, [...hooks].reverse().map((each) => gateOf(named(each), signal))));
 }
 
 const noGate = () => h("p", { class: "notice warn no-gate" }, NO_GATE);

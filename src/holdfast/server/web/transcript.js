@@ -52,6 +52,7 @@ export function drawer() {
   const key = (event) => `${event.start}:${event.call}`;
 
   const KINDS = {
+    told: (event) => [h("b", {}, `${event.by || "a person"}: `), long(event.text || "", "div", "ev told")],
     said: (event, run) => {
       run.said = (event.text || "").trim();
       return long(event.text || "", "div", "ev said");

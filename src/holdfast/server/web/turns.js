@@ -1,6 +1,6 @@
 // The turns of an attempt, each with its diff, which is loaded when it is opened.
 
-import { forkAt, STOPPED, undoTo } from "./actions.js";
+import { buttonsFor, forkAt, STOPPED, undoTo } from "./actions.js";
 import { get, part } from "./api.js";
 import { cut, failed, h, nothing, put, toast } from "./dom.js";
 import { store } from "./store.js";
@@ -11,7 +11,8 @@ const LINES = 800;
 export function turns(panel, state, signal) {
   const list = h("ol", { class: "turns" });
   const nodes = new Map();
-  put(panel, list);
+  const whole = change(state, signal);
+  put(panel, whole.node, list);
   const over = () => ["CLOSED", "CANCELLED"].includes(state.view.task.state);
   // Only while no agent works, and where the next start continues with the worktree as it is.
   const undoable = () => {
@@ -47,7 +48,8 @@ export function turns(panel, state, signal) {
         put(panel, nothing("No turns yet", "A turn ends with each tool that the agent has used; its diff is here then."));
         return;
       }
-      if (!list.isConnected) put(panel, list);
+      if (!list.isConnected) put(panel, whole.node, list);
+      whole.update();
       for (const each of told) {
         const words = JSON.stringify([each, state.attempt, over(), undoable()]);
         const kept = nodes.get(each.turn);
@@ -85,6 +87,27 @@ function turn(each, attempt, isOver, isUndoable, signal) {
   store.operates && h("div", { class: "turn-buttons" },
     isUndoable && h("button", { type: "button", class: "quiet", "data-action": "undo", onclick: guard(() => undoTo(attempt, each.turn)) }, "Undo to here"),
     h("button", { type: "button", class: "quiet", "data-action": "fork", onclick: guard(() => forkAt(attempt, each.turn, isOver)) }, "Fork")));
+}
+
+// The whole change as it would land, with the decision beside it where the task waits for one.
+function change(state, signal) {
+  const body = h("div", { class: "turn-body" });
+  const buttons = h("div", { class: "turn-buttons" });
+  const details = h("details", { ontoggle: () => { if (details.open) read(); } }, h("summary", {}, h("b", {}, "The whole change, as it would land")), body);
+  async function read() {
+    put(body, h("p", { class: "faint" }, "Reading…"));
+    try {
+      const told = await get(`/tasks/${part(state.id)}/diff`, {}, signal);
+      put(body, told.conflicts.length > 0 && h("p", { class: "notice warn" }, `It conflicts with the newest target in ${told.conflicts.slice(0, 5).join(", ")}.`),
+        told.patch ? patch(told.patch, told.files || []) : h("p", { class: "faint" }, "It changes nothing."),
+        told.truncated && h("p", { class: "notice warn" }, "It is longer than this. `holdfast diff` shows all of it."));
+    } catch (error) {
+      if (error.name !== "AbortError") put(body, failed(error, "diffs"));
+    }
+  }
+  const update = () => put(buttons, state.view.task.state === "PENDING_APPROVAL" ? buttonsFor(state.view.task, ["Approve", "Reject"]) : []);
+  update();
+  return { node: h("div", { class: "whole", "data-part": "whole" }, details, buttons), update };
 }
 
 async function diff(body, attempt, number, signal) {

@@ -90,6 +90,10 @@ class StagedFile:
         )
         self._published = False
 
+    @property
+    def descriptor(self) -> int:
+        return self._fd
+
     def write(self, data: bytes) -> None:
         write_all(self._fd, data, self.path)
 
