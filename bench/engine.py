@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -15,9 +16,10 @@ from typing import Any
 
 import msgspec
 
-from bench.harness import Row, alternate, seconds
+from bench.harness import Row, alternate
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger
+from holdfast.storage.files import urgency
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.lock import read_holder
 from holdfast.storage.journal.writer import Journal
@@ -32,7 +34,7 @@ WAIT_S = 600.0
 
 def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     yield from turns(Repo(folder / "turns"), 10 if quick else 50)
-    yield burning(Repo(folder / "burning"), folder / "journal", 2 if quick else 9)
+    yield from burning(Repo(folder / "burning"), folder / "journal", 2 if quick else 9)
     yield idle(Repo(folder / "idle"), 5.0 if quick else 20.0)
     yield restart(folder / "restart", 10_000 if quick else 100_000, 2 if quick else 7)
 
@@ -166,33 +168,87 @@ def watch(repo: Repo, runners: dict[int, Used]) -> None:
 # -- beside busy agents -----------------------------------------------------------------------------------------------
 
 
-def burning(repo: Repo, wal: Path, rounds: int) -> Row:
-    """The journal's rate while every agent burns all it gets; in the rounds of the reference they are stopped."""
+def burning(repo: Repo, wal: Path, rounds: int) -> Iterator[Row]:
+    """The journal's rate while others burn all the CPU they get: our agents, and programs of another terminal."""
     wal.mkdir()
     for number in range(AGENTS):
         repo.add(f"t{number}", command="while :; do :; done")
     with repo.running(), Journal.start(wal, "000001-bench", None) as journal:
         wait_for(lambda: len(repo.agents()) == AGENTS)
-        groups = [each.group for each in repo.agents()]
+        ours = [each.group for each in repo.agents()]
+        cores = os.cpu_count() or 1
+        with stopped(ours):
+            for what, count in (("one terminal's programs", cores), (f"{AGENTS} programs of one terminal", AGENTS)):
+                with other_terminal(count) as group:
+                    yield appends_beside(journal, what, [group], rounds)
+        yield appends_beside(journal, f"{AGENTS} agents", ours, rounds)
 
-        def rate(number: signal.Signals) -> float:
-            for group in groups:
-                os.killpg(group, number)
-            time.sleep(0.2)
 
-            def loop() -> None:
-                for _ in range(300):
-                    journal.append("turn_completed", {"task": "fix-login"}, actor="loop")
+def appends_beside(journal: Journal, what: str, groups: list[int], rounds: int) -> Row:
+    """Idle, niceness only, and as it is (each write goes first where it may), in turn; the load is stopped for the
+    first. The reference goes first, too: so a machine that is busy otherwise slows all alike."""
 
-            return 300 / seconds(loop)
+    def rate(*, burns: bool, goes_first: bool) -> float:
+        for group in groups:
+            os.killpg(group, signal.SIGCONT if burns else signal.SIGSTOP)
+        time.sleep(0.2)
+        number, began = 0, time.perf_counter()
+        with usual_priority() if not goes_first else contextlib.nullcontext():
+            while (taken := time.perf_counter() - began) < 0.3:
+                journal.append("turn_completed", {"task": "fix-login"}, actor="loop")
+                number += 1
+        return number / taken
 
-        try:
-            ratio, mine, theirs = alternate(lambda: rate(signal.SIGCONT), lambda: rate(signal.SIGSTOP), rounds)
-        finally:
-            for group in groups:
-                os.killpg(group, signal.SIGCONT)
-    detail = f"{mine:,.0f}/s against {theirs:,.0f}/s, {os.cpu_count()} cores"
-    return Row(f"durable appends while {AGENTS} agents burn CPU", "the agents stopped", ratio, 0.7, False, detail)
+    niced: list[float] = []
+
+    def beside() -> float:
+        niced.append(rate(burns=True, goes_first=False))
+        return rate(burns=True, goes_first=True)
+
+    try:
+        ratio, mine, theirs = alternate(beside, lambda: rate(burns=False, goes_first=True), rounds)
+    finally:
+        for group in groups:
+            os.killpg(group, signal.SIGCONT)
+    only_nice = statistics.median(niced[1:])
+    detail = (
+        f"{mine:,.0f}/s against {theirs:,.0f}/s idle, {os.cpu_count()} cores; with niceness only {only_nice:,.0f}/s, "
+        f"{only_nice / theirs:.2f} of idle. {urgency.in_words()}"
+    )
+    return Row(f"durable appends while {what} burn CPU", "the same, idle", ratio, 0.7, False, detail)
+
+
+@contextlib.contextmanager
+def usual_priority() -> Iterator[None]:
+    """Inside, writes wait for their turn, as where Holdfast may not go first."""
+    before, urgency._Permission.is_refused = urgency._Permission.is_refused, True
+    try:
+        yield
+    finally:
+        urgency._Permission.is_refused = before
+
+
+@contextlib.contextmanager
+def stopped(groups: list[int]) -> Iterator[None]:
+    for group in groups:
+        os.killpg(group, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for group in groups:
+            os.killpg(group, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def other_terminal(count: int) -> Iterator[int]:
+    """Programs in a session of their own, not nice, each of which burns what it gets; yields their process group."""
+    line = "(while :; do :; done) & " * count + "wait"
+    shell = subprocess.Popen(["sh", "-c", line], start_new_session=True)
+    try:
+        yield shell.pid
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
 
 
 # -- with nothing to do -----------------------------------------------------------------------------------------------

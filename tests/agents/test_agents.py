@@ -326,6 +326,13 @@ def test_limits_of_one_are_said_in_the_singular() -> None:
     assert first is None and second is not None and "more than 1 turn in a row changed no file" in second.detail
 
 
+def test_turns_without_a_change_are_counted_over_conversations_that_follow_each_other() -> None:
+    limits = AttemptLimits(idle_turns_max=3, stall_timeout_s=1000, timeout_s=1000)
+    assert LimitWatch(limits, 1.0, clock=lambda: 0.0).turn(changed=False) is None
+    told = LimitWatch(limits, 1.0, clock=lambda: 0.0, idle_turns=3).turn(changed=False)
+    assert told is not None and told.ending is Ending.CIRCUIT_OPEN
+
+
 # -- the sandbox ------------------------------------------------------------------------------------------------------
 
 

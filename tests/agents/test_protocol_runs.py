@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.domain.task import TaskState
@@ -18,6 +19,7 @@ from kit import TOP
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import landed, layout, settings, sound, state
+from kit.tasks import journal
 from kit.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("no_agent_left")
@@ -90,4 +92,64 @@ def test_a_lost_session_begins_anew_with_its_history(repo: Path) -> None:
     assert found.state is TaskState.CLOSED and found.attempts == 1 and heard(folder, "session/resume")
     prompts = [each["params"]["prompt"][0]["text"] for each in heard(folder, "session/prompt")]
     assert ["I was here." in each for each in prompts] == [False, True]
+    sound(repo)
+
+
+# -- questions --------------------------------------------------------------------------------------------------------
+
+
+def asks(repo: Path, *steps: dict[str, Any]) -> Path:
+    """A task whose agent asks a person before each tool that it asks for."""
+    folder = task(repo, *steps)
+    known = msgspec.yaml.decode(layout(repo).settings.read_bytes())
+    known["agents"][0]["permissions"] = "ask"
+    settings(repo, **known)
+    return folder
+
+
+def open_questions(repo: Path) -> list[str]:
+    found = state(repo).tasks.get("t")
+    return [each.id for each in found.questions if each.is_open] if found is not None else []
+
+
+def test_a_question_is_held_while_nobody_runs_and_its_tool_runs_once(repo: Path) -> None:
+    folder = asks(repo, {"write": "b"}, {"write": "c", "ask": 1}, {"say": "end"})
+    run = begin(repo)
+    wait_for(lambda: open_questions(repo), "the question")
+    run.kill()
+    run.wait()
+    assert "wants to call edit" in holdfast(repo, "questions")
+    holdfast(repo, "answer", "t.1.q1", "--allow")
+    holdfast(repo, "run", "--plain")
+    found = state(repo).tasks["t"]
+    assert found.state is TaskState.CLOSED and found.start.number == 1 and len(heard(folder, "session/prompt")) == 1
+    assert git(repo, "show", "main:c") == "c"
+    sound(repo)
+
+
+def test_a_denied_request_is_rejected_and_the_agent_goes_on(repo: Path) -> None:
+    asks(repo, {"write": "c", "ask": 1}, {"write": "d"})
+    run = begin(repo)
+    wait_for(lambda: open_questions(repo), "the question")
+    holdfast(repo, "answer", "t.1.q1", "--deny", "no")
+    run.communicate(timeout=120)
+    assert state(repo).tasks["t"].state is TaskState.CLOSED
+    assert {"c", "d"} & set(git(repo, "ls-tree", "--name-only", "main").splitlines()) == {"d"}
+
+
+@pytest.mark.parametrize("victim", ["agent", "runner"])
+def test_an_equal_question_after_a_kill_is_not_asked_again(repo: Path, victim: str) -> None:
+    folder = asks(repo, {"write": "b"}, {"write": "c", "ask": 1})
+    run = begin(repo)
+    wait_for(lambda: open_questions(repo), "the question")
+    running = attempt_folder.read_process(layout(repo).attempt_files("t.1"))
+    assert running is not None
+    os.kill((running.agent if victim == "agent" else running.runner).pid, signal.SIGKILL)
+    run.communicate(timeout=120)
+    assert open_questions(repo) == ["t.1.q1"]
+    holdfast(repo, "answer", "t.1.q1", "--allow")
+    holdfast(repo, "run", "--plain")
+    found = state(repo).tasks["t"]
+    assert found.state is TaskState.CLOSED and found.attempts == 1 and heard(folder, "session/resume")
+    assert git(repo, "show", "main:c") == "c" and len(journal(repo, "question_asked")) == 1
     sound(repo)

@@ -17,6 +17,7 @@ from holdfast.agents.common import program_output
 from holdfast.agents.common.prices import AS_OF, PRICES
 from holdfast.agents.common.program_output import first_line
 from holdfast.agents.registry import agents
+from holdfast.agents.tried_versions import TRIED, newer_than
 from holdfast.clock import monotonic
 from holdfast.config import mcp
 from holdfast.config.layers import load
@@ -70,6 +71,39 @@ def test_installed_and_missing_agents_are_listed(repo: Path, tools: Path) -> Non
     assert re.search(r"^mine \(settings\) +\S+/cat +- +unknown +no +- +no +-$", told, re.MULTILINE)
     assert "codex is not installed: `npm install -g @openai/codex`" in told
     assert "ghost is not installed" in told and "claude is not signed in: Run `claude`" in told
+
+
+def test_a_version_that_is_newer_than_what_was_tried_is_named(repo: Path, tools: Path) -> None:
+    program(tools, "claude", "echo '99.1.7 (Claude Code)'")
+    program(tools, "codex", f"echo 'codex-cli {TRIED['codex']}'")
+    found = ask(repo, tools)
+    assert (found["claude"]["tried"], found["codex"]["tried"]) == (TRIED["claude"], "")
+    told = holdfast(repo, "agents", env={**UNSIGNED, "PATH": str(tools)})
+    assert f"claude is newer than {TRIED['claude']}, the newest that was tried" in told and "codex is newer" not in told
+
+
+@pytest.mark.parametrize(
+    ("told", "is_newer"),
+    [("", False), ("latest", False), ("2.1", False), ("2.1.326", False), ("v2.1.327", True), ("2.2", True),
+     ("2.1.326.1", True), ("Claude Code 10.0.0 (x)", True), ("2.1.9999999999999999", False), ("x2.9.9", False)],
+)  # fmt: skip
+def test_versions_are_compared_by_number(told: str, is_newer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TRIED, "claude", "2.1.326")
+    assert newer_than("claude", told) == ("2.1.326" if is_newer else "") and newer_than("goose", told) == ""
+
+
+def test_the_versions_that_were_tried_are_those_of_the_pins() -> None:
+    folder = TOP / "tests" / "real_agents"
+    packages = msgspec.json.decode((folder / "package.json").read_bytes())["dependencies"]
+    names = {"@anthropic-ai/claude-code": "claude", "@google/gemini-cli": "gemini", "@openai/codex": "codex"}
+    names |= {"opencode-ai": "opencode", "@agentclientprotocol/claude-agent-acp": "claude-agent-acp"}
+    pinned = {names[package]: version for package, version in packages.items()}
+    for name, package in (("aider", "aider-chat"), ("mini", "mini-swe-agent")):
+        (found,) = re.findall(rf"^{package}==(\S+)", (folder / f"requirements-{name}.txt").read_text(), re.MULTILINE)
+        pinned[name] = found
+    assert pinned == TRIED
+    locked = msgspec.json.decode((folder / "package-lock.json").read_bytes())["packages"]
+    assert {package: locked[f"node_modules/{package}"]["version"] for package in packages} == packages
 
 
 def test_an_agent_by_protocol_is_listed_with_what_it_says_of_itself(repo: Path, tools: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
 from holdfast.engine.prompt import FILES_MAX, PromptTree, Words, prompt
 from holdfast.storage.journal.reader import Chain
+from holdfast.storage.records import session_use
 from holdfast.storage.records.blobs import Blobs
 from kit.git import git
 from kit.program import begin, holdfast
@@ -246,3 +247,81 @@ def test_prompt_shows_the_next_prompt_byte_for_byte(repo: Path) -> None:
     assert "put the worktree back to what turn 1 left" in told[2]
     assert "a.txt: 1-1" in told[2] and "1-2" not in told[2] and "1-3" not in told[2]
     assert "Make it right." in told[3] and "b.txt: two" in told[3]
+
+
+# -- a conversation that is long enough -------------------------------------------------------------------------------
+
+
+def rotations(repo: Path) -> list[str]:
+    entries = (entry for _, entry in Chain(layout(repo).wal).entries())
+    return [each.inputs["outcome"]["detail"] for each in entries if each.inputs.get("reason") == "session_full"]
+
+
+def test_a_long_conversation_is_followed_by_another_with_its_history(repo: Path) -> None:
+    declare(
+        repo,
+        "session\nwhile [ $(turns) -lt 5 ]; do edit f$(turns).txt made; done\nfinish success\n",
+        session_turns_max=2,
+    )
+    task(repo, verify=["ls f0.txt f1.txt f2.txt f3.txt f4.txt"], max_attempts=1)
+    told = holdfast(repo, "run")
+    # None is resumed, and each has made its turns.
+    assert set(starts(repo)) == {""}
+    # A call that was already on its way when a conversation was ended may have made one turn more of it.
+    number = len(rotations(repo))
+    assert 1 <= number <= 2 and len(starts(repo)) == number + 1
+    assert all("behind a turn, because it has reached session_turns_max" in each for each in rotations(repo))
+    assert told.count("begins another one, with the history in its prompt") == number
+    found = state(repo).tasks["t"]
+    assert (found.state, found.attempts, found.attempt.turn, found.lost_in) == (TaskState.CLOSED, 1, 5, "")
+    assert "You called edit with f0.txt: made" in kept(repo, "told", 1)
+    assert "You called edit with f1.txt: made" in kept(repo, "told", 1)
+    history = holdfast(repo, "history", "t")
+    assert history.count("Put back, for another conversation with the history in its prompt") == number
+    assert "its conversation was long or dear enough" in history
+    sound(repo)
+
+
+def test_a_conversation_that_became_too_long_meanwhile_is_not_resumed(repo: Path) -> None:
+    script = "session\n[ $n = 0 ] && edit a.txt wrong; edit a.txt wrong$n; finish success\n"
+    declare(repo, script)
+    task(repo, verify=["grep wrong1 a.txt"], max_attempts=1)
+    holdfast(repo, "run", code=None)
+    assert state(repo).tasks["t"].session == "s-0"
+    declare(repo, script, session_turns_max=2)
+    assert "You called edit with a.txt: wrong" in holdfast(repo, "prompt", "t")
+    holdfast(repo, "retry", "t")
+    holdfast(repo, "run")
+    assert starts(repo) == ["", ""], "it would have been resumed"
+    (claimed,) = [
+        entry
+        for _, entry in Chain(layout(repo).wal).entries()
+        if entry.inputs.get("forget") and entry.inputs.get("why")
+    ]
+    assert (
+        claimed.decision_type == "task_claimed"
+        and "has had 2 turns, and session_turns_max is 2" in claimed.inputs["why"]
+    )
+    assert "begins another conversation: the conversation has had 2 turns" in holdfast(repo, "history", "t")
+
+
+def test_an_agent_that_only_finds_its_way_again_in_each_conversation_is_ended(repo: Path) -> None:
+    declare(repo, "session\nwhile :; do edit /dev/null $n; done\n", session_turns_max=1, idle_turns_max=3)
+    task(repo, max_attempts=1)
+    holdfast(repo, "run", code=None)
+    found = state(repo).tasks["t"]
+    assert (found.state, found.outcome["kind"]) == (TaskState.FAILED, "circuit_open")
+    # A call that was already on its way when a conversation was ended may have made one turn more of it.
+    assert 1 <= len(rotations(repo)) == len(starts(repo)) - 1 <= 3
+
+
+def test_an_attempt_that_was_started_often_stays_in_its_conversation(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes two turns in each, and is ended behind the second; it would never get to its end."""
+    monkeypatch.setattr(session_use, "ROTATED_STARTS_MAX", 2)
+    declare(repo, "session\nedit a.txt $n; edit a.txt again$n; sleep 0.2; finish success\n", session_turns_max=1)
+    task(repo, max_attempts=1)
+    holdfast(repo, "run")
+    assert len(rotations(repo)) == 2 and starts(repo) == ["", "", ""]
+    assert state(repo).tasks["t"].state is TaskState.CLOSED

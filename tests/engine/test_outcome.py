@@ -58,6 +58,15 @@ TABLE: dict[Ending, tuple[TaskState, str, str, bool, bool, list[str]]] = {
     # A person has to change something first.
     E.AUTH_MISSING: (S.FAILED, FAIL, "auth_missing", False, False, [DETAIL]),
     E.STOPPED: (S.OPEN, BACK, "shutdown", False, False, ["t.1 pauses: It is so."]),
+    # Neither a failure nor an outage: the same attempt goes on, in another conversation.
+    E.SESSION_FULL: (
+        S.OPEN,
+        BACK,
+        "session_full",
+        False,
+        True,
+        ["It is so. t.1 begins another one, with the history in its prompt."],
+    ),
     E.TOLD: (S.OPEN, BACK, "told", False, False, ["t.1 goes on with what a person has told it"]),
     # The loop says so itself, once for all tasks that it holds.
     E.ENVIRONMENT: (S.OPEN, BACK, "environment", False, False, []),
@@ -170,6 +179,17 @@ def test_a_task_that_has_used_its_share_of_the_runs_budget_is_given_back(run: Ru
     apply_exit(run.context, task, ended(E.LIMIT, limit=limit))
     assert run.moved == [("task_opened", BACK, reason)]
     assert task.continues and run.notes == ["t.1 pauses: It is so."]
+
+
+# -- a conversation that is long enough -------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_is_long_enough_is_not_counted_as_lost(run: Run) -> None:
+    """So one that is lost later in the same attempt still costs nothing."""
+    task = at_work(run, session="s-0")
+    apply_exit(run.context, task, ended(E.SESSION_FULL))
+    assert (task.session, task.continues, task.attempts, task.attempt.resumes, task.lost_in) == ("", True, 1, 0, "")
+    assert task.outcome["kind"] == "session_full" and not task.not_before and not run.context.ledger.state.outages
 
 
 # -- a conversation that was lost -------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ LOOKS_ELSEWHERE = {
     "log --follow": "tests/cli/test_journal.py",
     "log --at": "tests/cli/test_journal.py",
     "check --repair": "tests/checks/test_check.py",
+    "diff --since-review": "tests/cli/test_review.py",
 }
 
 

@@ -296,7 +296,7 @@ def _by_protocol(kit: Kit, acp: list[str], **more: Any) -> Kit:
     name = f"{kit.name}-acp"
     entry = {"name": name, "acp": acp, "env": more.pop("env", {})}
     settings = {**kit.settings, "agents": [entry], **more.pop("settings", {})}
-    return replace(kit, name=name, program=acp[0], settings=settings, own=(), tells_reset=False, **more)
+    return replace(kit, name=name, program=acp[0], settings=settings, own=(), **more)
 
 
 GEMINI_ACP = _by_protocol(GEMINI, ["gemini", "--acp", "--model", "{model}"], counts="prompts")
@@ -304,12 +304,19 @@ OPENCODE_ACP = _by_protocol(
     OPENCODE,
     ["opencode", "acp"],
     counts="never",
-    cannot={"spend": "opencode reports the tokens of its last answer only, and no cost"},
+    tells_reset=False,
+    cannot={
+        "spend": "it reports the tokens of its last answer only, and no cost",
+        "limited": "it retries in silence",
+        "usage": "it retries in silence",
+        "unreachable": "it retries in silence when the server answers 503 or resets; a refused connection is an outage",
+    },
 )
 CLAUDE_ACP = _by_protocol(
     CLAUDE,
     ["claude-agent-acp"],
     counts="prompts",
+    tells_reset=False,
     env={"ANTHROPIC_MODEL": "claude-opus-4-8"},
     settings={"model": None},
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import plain
 from kit.git import git
 from kit.model_server import Step
 from real_agents.kits import ALL_KITS, Kit
@@ -226,7 +227,7 @@ def test_a_malformed_answer_is_a_failed_attempt(kit: Kit, tmp_path: Path) -> Non
         site.add()
         told = site.run(code=20)
         assert site.task.state is TaskState.FAILED and site.task.outcome["kind"] == "failed", told
-        assert site.task.outcome["detail"] in told and site.task.outcome["detail"]
+        assert plain(site.task.outcome["detail"]) in told and site.task.outcome["detail"]
 
 
 @pytest.mark.row("failures")

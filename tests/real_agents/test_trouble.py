@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.task import TaskState
 from kit.model_server import Step
 from real_agents.kits import CLAUDE, OPENCODE, Kit
-from real_agents.site import Site
+from real_agents.site import GATE, Site
 
 # Such as a text of any kind may look.
 SECRET = "hush-$5711-'{}'"
@@ -106,6 +106,24 @@ def test_a_budget_of_tokens_ends_the_agent(kit: Kit, tmp_path: Path) -> None:
         site.model.then(Step("Again.", [kit.shell("date >> a.txt")], usage=(200, 20), again=True))
         assert "used up" in site.run(code=20)
         assert len(site.model.requests) <= 4 and site.task.spent.tokens >= 500
+
+
+def test_a_long_conversation_is_followed_by_another_with_its_history(kit: Kit, tmp_path: Path) -> None:
+    """The second one sees nothing of the first but the prompt."""
+    if not kit.has_tools:
+        pytest.skip("it answers once, and runs no commands")
+    with Site(tmp_path, kit, session_turns_max=1, max_attempts=1) as site:
+        file = site.add(verify=GATE)
+        site.model.then(
+            Step("I begin.", [kit.shell("echo begun > b.txt")]),
+            Step("I go on.", [kit.edit(file, "right\n")]),
+            Step("It is done."),
+        )
+        told = site.run()
+        assert site.task.state is TaskState.CLOSED and site.task.attempts == 1 and site.task.start.number >= 2
+        assert "begins another one, with the history in its prompt" in told
+        assert len({turn["session"] for turn in site.records("turns")}) >= 2
+        site.sound()
 
 
 def test_claudes_hook_is_the_barrier_of_its_turns(tmp_path: Path) -> None:

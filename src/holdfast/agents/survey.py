@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 
+from holdfast.agents.tried_versions import newer_than
 from holdfast.domain.attempt_records import Can, Permission
 from holdfast.ports import Agent
 
@@ -25,6 +27,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     install: str
     sign_in: str
     declared: bool
+    # The newest version that was tried, where the one here is newer; else empty.
+    tried: str = ""
     # What it may do without asking; None for a command, which has no such modes.
     permission: Permission | None = None
 
@@ -49,6 +53,7 @@ def _facts(agent: Agent, declared: bool, wait_s: float) -> Facts:
         install=agent.install,
         sign_in=agent.sign_in,
         declared=declared,
+        tried=newer_than(Path(path).name, version),
         permission=agent.permission,
     )
 

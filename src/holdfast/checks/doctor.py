@@ -30,12 +30,12 @@ from holdfast.landing import foreign_code
 from holdfast.landing.lost_landings import lost_landings
 from holdfast.landing.refresh import left_words
 from holdfast.layout import Attempt, Layout
-from holdfast.processes import cgroups, resources
+from holdfast.processes import cgroups, host, resources
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
 from holdfast.storage.audit import key, notes
 from holdfast.storage.audit.days import day_files
-from holdfast.storage.files import filesystems
+from holdfast.storage.files import filesystems, urgency
 from holdfast.storage.journal.entry import Ref
 from holdfast.storage.journal.lock import live_owner, read_holder
 from holdfast.storage.journal.reader import plain_files
@@ -106,6 +106,16 @@ def cgroups_part() -> Part:
 def limits_part(config: Config) -> Part:
     """Limits of one attempt, and what enforces them here."""
     return Part("limits", resources.in_words(config.limits.resources))
+
+
+def host_part(config: Config) -> Part:
+    """Memory and cores: the room for another agent, and whether the journal waits for a core."""
+    room, least = host.look(), config.memory_free_min
+    short = host.shortage(room, least)
+    fact = f"{size(room.memory_free)} of memory free" if room.memory_free is not None else "free memory is unknown"
+    fact += f", and an agent is started where {size(least)} are (memory_free_min)" if least is not None else ""
+    findings = [Finding(short.removesuffix("."), "end other programs, or lower memory_free_min")] if short else []
+    return Part("host", f"{fact}; {urgency.in_words()}", findings)
 
 
 def watches_part() -> Part:

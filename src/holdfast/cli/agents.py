@@ -62,6 +62,8 @@ def _print_agents(found: list[Facts], *, is_confined: bool) -> None:
             click.echo(plain(f"{each.name} is not installed: {way}"))
         elif each.signed_in is False:
             click.echo(plain(f"{each.name} is not signed in: {each.sign_in}"))
+        if each.tried:
+            click.echo(plain(f"{each.name} is newer than {each.tried}, the newest that was tried with Holdfast."))
     for each in found:
         if each.path and each.permission is not None:
             click.echo(plain(permission_sentence(each.name, each.permission, is_confined=is_confined)))

@@ -30,6 +30,7 @@ from holdfast.storage.journal.entry import Entry, encode
 from holdfast.storage.journal.writer import epoch_of, is_run_id
 from holdfast.storage.records.blobs import Blobs
 from holdfast.views import as_of, story
+from holdfast.views.concerns import Concerns
 from holdfast.views.rows import print_problems
 
 POLL_S = 0.2
@@ -52,7 +53,7 @@ def history(ctx: click.Context, task: str, definitions: bool, as_json: bool) -> 
     A task whose file no run has taken in yet has an empty story. With --json, one JSON object per line and entry.
     """
     layout, journal = _reader(ctx)
-    known, concerns, is_known, blobs = set[str](), story.Concerns(task), False, Blobs(layout.cas)
+    known, concerns, is_known, blobs = set[str](), Concerns(task), False, Blobs(layout.cas)
     with printing() as printer, _torn_noted(journal):
         printer.reserve(_WIDE)
         for run, entry in journal.read():
@@ -101,7 +102,7 @@ def log(
             raise click.UsageError("--at shows one moment; of the other options only --task and --json go with it.")
         return _show_as_of(ctx, at, task, as_json)
     layout, journal = _reader(ctx)
-    concerns = None if task is None else story.Concerns(task)
+    concerns = None if task is None else Concerns(task)
     wanted = _filter(journal, run, types, concerns, actor, since=since, until=until)
     with printing() as printer:
         printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
@@ -148,7 +149,7 @@ def _filter(
     journal: LedgerReader,
     run: str | None,
     types: Sequence[str],
-    concerns: story.Concerns | None,
+    concerns: Concerns | None,
     actor: str | None,
     since: float | None,
     until: float | None,

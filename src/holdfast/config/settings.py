@@ -119,6 +119,14 @@ class Config(msgspec.Struct, frozen=True):
         Size | None,
         Meta(description="memory that must be free for an agent to be started, in bytes; null: none has to"),
     ] = 256 << 20
+    session_turns_max: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        Meta(description="turns of one conversation, then another begins with the history told; null: no limit"),
+    ] = None
+    session_tokens_max: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000_000_000)] | None,
+        Meta(description="and its tokens, in and out; null: no limit"),
+    ] = None
     replay_age_max_s: Annotated[
         Seconds, Meta(description="an open intent older than this is abandoned by recovery, and shown")
     ] = 3600.0

@@ -90,14 +90,14 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
     `sets_model`: the model is asked for by the protocol, not by an argument.
     `load_after`: Unix seconds before which the conversation cannot be loaded.
-    `counted_usd`: what this conversation cost in earlier starts. `title` and `sign_in` are for messages.
+    `program`: its name without a folder. `title` and `sign_in` are for messages.
     """
 
     title: str
+    program: str = ""
     session: str = ""
     servers: str = "[]"
     sets_model: bool = False
-    counted_usd: float = 0.0
     load_after: float = 0.0
     sign_in: str = ""
 
@@ -115,7 +115,8 @@ class Launch(msgspec.Struct, frozen=True):
     of its own environment: so a secret is never part of the order.
     `has_hook`: the agent calls a hook after each tool, and the turn is saved while it waits (agents/common/hook.py).
     `reads_errors`: the stream is given the lines of the agent's standard error, too.
-    `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on.
+    `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on;
+    `counted_usd`: what it cost.
     `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
     `policy`: what it may do unasked; the runner decides by it about each `Asked` event.
@@ -137,6 +138,7 @@ class Launch(msgspec.Struct, frozen=True):
     has_hook: bool = False
     reads_errors: bool = False
     counted: tuple[int, int] = (0, 0)
+    counted_usd: float = 0.0
     stream: str = ""
     model: str = ""
     uses_model: bool = True
@@ -170,6 +172,7 @@ class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     `output_bytes_max`: what is kept of the output in all; the agent goes on all the same.
     `retry_timeout_s`: how long it may do nothing but try to reach its model again.
+    `session_turns`, `session_tokens`: what the conversation may still have; then the agent is ended behind a turn.
     """
 
     caps: Caps = Caps()
@@ -181,6 +184,8 @@ class AttemptLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_turns_max: int | None = None
     output_bytes_max: int = 256 << 20
     retry_timeout_s: float = 120.0
+    session_turns: int | None = None
+    session_tokens: int | None = None
     resources: Resources = Resources()
 
 
@@ -201,6 +206,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     `audit_key`: the file of the audit key where the settings name one, which a confined agent must not see.
     `variables`: those that its worktree was prepared with, such as its ports.
     `intent`: the entry that the start was intended with. It names the order, so the runner gets it separately.
+    `idle_turns`: the turns that changed no file at the end of the conversation that this one replaces.
     `told`: messages of a person that the prompt has.
     `answered`: questions of the attempt that have their answers: the agent may ask them again.
     """
@@ -224,6 +230,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_network: str = "open"
     intent: str = ""
     audit_key: str = ""
+    idle_turns: int = 0
     told: tuple[Message, ...] = ()
     variables: dict[str, str] = {}
     answered: tuple[Question, ...] = ()
@@ -251,6 +258,7 @@ class Ending(StrEnum):
     WORKTREE_LOST = "worktree_lost"
     ENVIRONMENT = "environment"
     OVER_LIMIT = "over_limit"
+    SESSION_FULL = "session_full"
     ASKING = "asking"
 
 

@@ -104,6 +104,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     STALLED = "stalled"
     OVER_LIMIT = "over_limit"
+    SESSION_FULL = "session_full"
     # What befalls a process.
     NOT_STARTED = "not_started"
     CRASHED = "crashed"

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.entries import EntryLike
+from holdfast.domain.fsm import Reason
 from holdfast.domain.outage import Outage
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
@@ -197,7 +198,7 @@ class State:
             self.spend(task, moved.rest, entry.timestamp)
         task_record.hear(task, moved.told)
         task.session = "" if moved.forget else moved.session or task.session
-        if moved.forget and task.continues:
+        if moved.forget and task.continues and moved.reason != Reason.SESSION_FULL:
             task.lost_in = task.attempt.id
         task.again = target is TaskState.FAILED and moved.again
         task.feedback = (moved.feedback if target is TaskState.OPEN else "") or task.feedback

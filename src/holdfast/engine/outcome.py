@@ -77,6 +77,8 @@ def apply_exit(context: RunContext, task: Task, ended: Exit) -> None:
             _give_back(context, task, Reason.ASKED, ended)
         case Ending.STOPPED:
             _give_back(context, task, Reason.SHUTDOWN, ended)
+        case Ending.SESSION_FULL:
+            _rotate(context, task, ended)
         case Ending.LIMIT:
             _limit(context, task, ended)
         case Ending.OVER_LIMIT:
@@ -278,6 +280,14 @@ def _fail_for_good(context: RunContext, task: Task, reason: Reason, kind: str, e
     more = _end_of(context, task, ended)
     context.move(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, outcome=outcome, **more)
     context.note(task.id, ended.detail)
+
+
+def _rotate(context: RunContext, task: Task, ended: Exit) -> None:
+    """Opens the task again, for another conversation in the same attempt: no fault, and costs no attempt."""
+    outcome = {"kind": str(ended.ending), "detail": ended.detail, "attempt": task.attempt.id}
+    more: dict[str, Any] = {**_end_of(context, task, ended), "session": "", "forget": True}
+    context.move(task, TaskEvent.REQUEUE, Reason.SESSION_FULL, outcome=outcome, **more)
+    context.note(task.id, f"{ended.detail} {task.attempt.id} begins another one, with the history in its prompt.")
 
 
 def _give_back(context: RunContext, task: Task, reason: Reason, ended: Exit) -> None:

@@ -28,7 +28,7 @@ from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
-from holdfast.engine.starting.orders import StartFacts, make_order
+from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order
 from holdfast.engine.starting.worktree_hooks import after_start
 from holdfast.errors import (
     BudgetTaken,
@@ -112,7 +112,10 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=choice.why, **facts)
+    why = choice.why
+    if full := full_session_of(context.layout, context.config, task, agent):
+        facts["forget"], why = True, "; ".join(filter(None, (why, f"begins another conversation: {full}")))
+    context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=why, **facts)
     return _guarded(context, task, lambda: _begin(context, task, agent, caps, free_slots))
 
 
@@ -327,7 +330,8 @@ class StartPlan(msgspec.Struct, frozen=True):
 
 def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
-    session = task.session if agent.can.resume else ""
+    is_full = bool(full_session_of(inputs.layout, inputs.config, task, agent))
+    session = task.session if agent.can.resume and not is_full else ""
     snapshot = ""
     if task.start.number:
         base, begin = task.attempt.base, task.attempt.begun

@@ -193,12 +193,13 @@ SENTENCES: dict[str, Sentence] = {
     ),
     **_effect_sentences(),
 }  # fmt: skip
-# Where what the state machine was told says more than the state that it led to.
+# Where the event that the state machine had, or the reason for it, says more than the state that it led to.
 _EVENTS = {
     ("task_opened", "approved"): "The plan is approved",
     ("task_opened", "unclaim"): "Given back, for another to take",
     ("task_opened", "force_reassign"): "Taken away, for another to take",
     ("task_opened", "requeue"): "Put back; it can be continued",
+    ("task_opened", "session_full"): "Put back, for another conversation with the history in its prompt",
     ("task_opened", "requeued_for_retry"): "To be continued from its last turn",
     ("task_opened", "retry"): "Opened again for another attempt",
     ("task_opened", "changes_requested"): "Sent back by a person, with comments; the same conversation goes on",
@@ -224,6 +225,7 @@ _REASONS = {
     "turns_exhausted": "its turns are used up",
     "timeout": "it took too long",
     "stalled": "it gave no output for too long",
+    "session_full": "its conversation was long or dear enough",
     "told": "a person has told it something",
     "not_started": "it could not be started",
     "conversation_lost": "its conversation is gone",
@@ -286,7 +288,8 @@ def plain_words(entry: Entry) -> str:
         template = SENTENCES[kind].plain
         if callable(template):
             return template(inputs)
-        template = _EVENTS.get((kind, str(inputs.get("event")))) or template
+        told = (_EVENTS.get((kind, str(inputs.get(name)))) for name in ("reason", "event"))
+        template = next(filter(None, told), template)
         made = _filled(template, inputs)
     else:
         # Of a newer Holdfast, maybe: its name is better than nothing.
@@ -376,24 +379,3 @@ def facts_of(run: str, entry: Entry) -> dict[str, Any]:
         "output": entry.output,
         "entry_hash": entry.entry_hash,
     }
-
-
-class Concerns:
-    """Decides, entry by entry, which concern a task: they name it, or close an intent that did."""
-
-    def __init__(self, task: str) -> None:
-        self._task = task
-        self._intents: set[tuple[str, int]] = set()
-        self.is_known = False
-
-    def __call__(self, run: str, entry: Entry) -> bool:
-        is_named = entry.inputs.get("task") == self._task
-        self.is_known = self.is_known or is_named
-        if is_named and not entry.committed:
-            self._intents.add((run, entry.seq))
-        intent = entry.inputs.get("intent")
-        closed = (intent.get("run"), intent.get("seq")) if isinstance(intent, dict) else None
-        # Compared, not looked up: an odd entry may name anything.
-        closes = {each for each in self._intents if each == closed}
-        self._intents -= closes
-        return is_named or bool(closes)

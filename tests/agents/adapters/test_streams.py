@@ -30,7 +30,7 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from kit.recorded_streams import CLIS, RECORDED, heard, kinds, line, recorded, stream
+from kit.recorded_streams import CLIS, FIXTURES, RECORDED, heard, kinds, line, recorded, stream
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])
@@ -251,3 +251,25 @@ def test_an_agent_that_talks_without_end_fills_no_memory() -> None:
 def test_no_number_is_too_large_to_be_read() -> None:
     for number, wanted in ((b"1" + b"0" * 320, NUMBER_MAX), (b"-1" + b"0" * 320, 0), (b"1.5", 1)):
         assert json_fields.count(json_fields.line(b'{"n":' + number + b"}"), "n") == wanted
+
+
+def test_a_resumed_conversation_of_claude_counts_its_own_start_only() -> None:
+    (path,) = FIXTURES.glob("claude-2.1.326/a_resumed_conversation_counts_on.2.jsonl")
+    spent = kinds(heard(ClaudeStream((200, 20), 0.0015), path.read_bytes()), Spent)
+    assert (sum(each.tokens_in for each in spent), sum(each.tokens_out for each in spent)) == (200, 20)
+    assert sum(each.usd for each in spent) == pytest.approx(0.0015)
+
+
+def test_the_last_line_of_a_resumed_conversation_counts_earlier_starts_again() -> None:
+    """As Claude Code 2.1.326 does; an earlier one did not."""
+    told = {"subtype": "success", "result": "Done.", "is_error": False}
+    for times in (2, 1):
+        claude = ClaudeStream((200, 20), 0.0015)
+        used = {"inputTokens": 200 * times, "outputTokens": 20 * times}
+        claude.read(line(type="system", subtype="init", session_id="s", model="claude-opus-4-8"))
+        message = {"usage": {"input_tokens": 200, "output_tokens": 20}, "model": "claude-opus-4-8"}
+        own = claude.read(line(type="stream_event", event={"type": "message_start", "message": message}))
+        last = claude.read(line(type="result", modelUsage={"m": used}, total_cost_usd=0.0015 * times, **told))
+        spent = [each for each in (*own, *last) if isinstance(each, Spent)]
+        assert (sum(each.tokens_in for each in spent), sum(each.tokens_out for each in spent)) == (200, 20)
+        assert sum(each.usd for each in spent if each.usd > 0) == pytest.approx(0.0015)

@@ -166,6 +166,9 @@ def test_an_agents_end_is_recorded_with_its_kind_and_detail(
         (AttemptLimits(stall_timeout_s=0.3), "write b 1\nhang", Ending.STALLED, ""),
         (AttemptLimits(same_calls_max=2), "run true\nrun true\nrun true\nhang", Ending.CIRCUIT_OPEN, "same_calls"),
         (AttemptLimits(idle_turns_max=1), "run true\nrun echo\nrun :\nhang", Ending.CIRCUIT_OPEN, "idle_turns"),
+        (AttemptLimits(session_turns=2), "write b 1\nwrite b 2\nhang", Ending.SESSION_FULL, "session_turns"),
+        # Spent before the turn, and still the turn is saved first.
+        (AttemptLimits(session_tokens=50), "spend 0 60\nwrite b 1\nhang", Ending.SESSION_FULL, "session_tokens"),
     ],
 )
 def test_a_limit_ends_the_agent(bench: Bench, limits: AttemptLimits, script: str, ending: Ending, limit: str) -> None:
@@ -180,6 +183,9 @@ def test_a_limit_ends_the_agent(bench: Bench, limits: AttemptLimits, script: str
         (AttemptLimits(same_calls_max=2), "run true\nrun true\nrun :\nrun true"),
         (AttemptLimits(idle_turns_max=1), "run true\nwrite b 1\nrun true\nwrite b 2"),
         (AttemptLimits(caps=Caps(turns=3, usd=1.0, tokens=10)), "write b 1\nspend 0.9 9\nwrite b 2"),
+        (AttemptLimits(session_turns=3, session_tokens=10), "write b 1\nspend 0 9\nwrite b 2"),
+        # Behind the last turn nothing is cut short.
+        (AttemptLimits(session_tokens=10), "write b 1\nspend 0 90"),
     ],
 )
 def test_a_limit_that_is_not_reached_ends_nothing(bench: Bench, limits: AttemptLimits, script: str) -> None:

@@ -103,10 +103,10 @@ class ProtocolAgent:
         names_model = any("{model}" in part for part in declared.acp)
         call = ProtocolCall(
             title=self.name,
+            program=Path(self._program).name,
             session=work.session,
             servers=msgspec.json.encode([_server(each) for each in self._servers]).decode(),
             sets_model=bool(work.model) and not names_model,
-            counted_usd=work.counted_usd,
             load_after=_load_after(Path(self._program).name, work.session),
             sign_in=self.sign_in,
         )
@@ -118,6 +118,8 @@ class ProtocolAgent:
             model=work.model,
             homes=_homes(Path(self._program).name),
             protocol=call,
+            counted_usd=work.counted_usd,
+            reads_errors=Path(self._program).name == "gemini",
             talks=True,
             policy=work.policy or PermissionPolicy(self._mode),
         )
@@ -158,6 +160,8 @@ def _environ(program: str) -> dict[str, str]:
         case "claude-agent-acp":
             # It asks its model what a person might type next, and does not report that cost.
             env = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"}
+            # It retries in silence: an outage is for Holdfast to wait for.
+            env["CLAUDE_CODE_MAX_RETRIES"] = "2"
             return {**env, **({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})}
     return {}
 

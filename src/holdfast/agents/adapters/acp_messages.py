@@ -5,6 +5,7 @@ An agent's message may be anything: nothing here raises, and what is missing is 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -117,3 +118,23 @@ def told(error: dict[str, Any]) -> str:
     data = error.get("data")
     more = json_fields.text(data, "details") or json_fields.text(data, "message") or json_fields.text(error, "data")
     return f"{message}: {more}" if more and more not in message else message
+
+
+def status(error: dict[str, Any]) -> int:
+    """The status of the model's server, as far as an error tells it; else 0.
+
+    The protocol has no place for it. Gemini CLI has it as the error's code, where 500 stands for all that it does not
+    know; claude-agent-acp has a word for it, and the number in its message.
+    """
+    found = json_fields.count(error, "data", "statusCode") or json_fields.count(error, "data", "status")
+    code = json_fields.count(error, "code")
+    if found or (400 <= code < 600 and code != 500):
+        return found or code
+    if word := _KINDS.get(json_fields.text(error, "data", "errorKind")):
+        return word
+    named = _STATUS.search(json_fields.text(error, "message")[:1000])
+    return int(named[1] or named[2]) if named else 0
+
+
+_KINDS = {"rate_limit": 429, "authentication_failed": 401, "authentication_error": 401, "overloaded": 529}
+_STATUS = re.compile(r"\bAPI Error: ([45]\d\d)\b|\bAPI Error: [^(]{0,100}\(([45]\d\d)\)")

@@ -74,7 +74,7 @@ class AcpStream:
         self._calls = 0
         # Requests for permission that are not answered: their id, tool and options.
         self._asks: dict[str, tuple[str | int, dict[str, Any], list[dict[str, Any]]]] = {}
-        self._usd = call.counted_usd
+        self._usd = launch.counted_usd
         self._has_cost = False
         self._ask("initialize", messages.initialize)
 
@@ -114,8 +114,10 @@ class AcpStream:
 
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = json_fields.line(line)
-        if self._is_finished or not record:
+        if self._is_finished:
             return ()
+        if not record:
+            return tuple(_beside(line)) if self._call.program == "gemini" else ()
         method, params = json_fields.text(record, "method"), json_fields.inner(record, "params")
         if method and "id" in record:
             found = self._requested(record["id"], method, params) if isinstance(record["id"], str | int) else iter(())
@@ -235,8 +237,7 @@ class AcpStream:
         if code == AUTH_REQUIRED:
             yield from self._finish(trouble(self._title, sign_in, message, status=401))
             return
-        status = json_fields.count(error, "data", "statusCode") or json_fields.count(error, "data", "status")
-        status = status or (code if isinstance(code, int) and 400 <= code < 600 else 0)
+        status = messages.status(error)
         if method != "session/prompt":
             message = f"{self._title} has refused {method}: {message}"
         yield from self._finish(trouble(self._title, sign_in, message, status=status))
@@ -362,3 +363,10 @@ class AcpStream:
         if into or out:
             usd = 0.0 if self._has_cost else prices.usd(self._model, into, out)
             yield events.Spent(usd, into, out, self._model, estimated=not self._has_cost)
+
+
+def _beside(line: bytes) -> Iterator[events.AgentEvent]:
+    """What Gemini CLI prints beside the protocol: that it tries again, and for how long it waits."""
+    from holdfast.agents.adapters.gemini import beside
+
+    return beside(line)

@@ -91,6 +91,8 @@ class Claude(Cli):
             files=files,
             references=self.references,
             has_hook=True,
+            counted=work.counted,
+            counted_usd=work.counted_usd,
             stream=self.name,
             model=work.model,
             homes=homes(),
@@ -121,16 +123,17 @@ def _response(response: object) -> str:
 
 
 def stream(launch: Launch) -> ClaudeStream:
-    return ClaudeStream()
+    return ClaudeStream(launch.counted, launch.counted_usd)
 
 
 class ClaudeStream:
-    def __init__(self) -> None:
+    def __init__(self, counted: tuple[int, int] = (0, 0), usd: float = 0.0) -> None:
+        """`counted` and `usd`: of earlier starts, which the last line of a resumed conversation counts again."""
         self._model = ""
         self._calls = Calls()
         self._usage = (0, 0, 0, 0)
-        self._counted_in = self._counted_out = 0
-        self._counted_usd = 0.0
+        self._counted_in, self._counted_out = counted
+        self._counted_usd = usd
         self._limit: events.RateLimited | None = None
         self._error = ""
         self._reset = 0.0

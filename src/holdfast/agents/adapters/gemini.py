@@ -164,7 +164,7 @@ class GeminiStream:
         if kind == "message":
             return tuple(self._message(record))
         if not kind:
-            return tuple(self._beside(line))
+            return tuple(beside(line))
         return (*self._words(), *self._event(kind, record))
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
@@ -266,18 +266,19 @@ class GeminiStream:
         else:
             yield refused("it ended without a word and without a deed.")
 
-    def _beside(self, line: bytes) -> Iterator[events.AgentEvent]:
-        """Reads its output beside the stream."""
-        text = line[:4096].decode(errors="replace")
-        retry = _RETRY.match(text)
-        if retry and not error_phrases.is_unreachable(text) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
-            # Its own pause is somewhat longer than the server's, which the text before it names.
-            until = resets.until(text, wall()) or wall() + wait_s
-            yield events.RateLimited(until, f"The model's rate limit lasts for {until - wall():.0f} s.")
-        elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
-            yield events.RateLimited(0.0, "The model's server answered 429, and 429 again.")
-        elif (again := _AGAIN.match(text)) and not _LIMITED.match(text):
-            yield events.Retrying(text[:300], int(again[1] or 0))
+
+def beside(line: bytes) -> Iterator[events.AgentEvent]:
+    """Reads its output beside the stream."""
+    text = line[:4096].decode(errors="replace")
+    retry = _RETRY.match(text)
+    if retry and not error_phrases.is_unreachable(text) and (wait_s := int(retry[1]) / 1000) > RETRY_S_MAX:
+        # Its own pause is somewhat longer than the server's, which the text before it names.
+        until = resets.until(text, wall()) or wall() + wait_s
+        yield events.RateLimited(until, f"The model's rate limit lasts for {until - wall():.0f} s.")
+    elif (limited := _LIMITED.match(text)) and int(limited[1]) > 1:
+        yield events.RateLimited(0.0, "The model's server answered 429, and 429 again.")
+    elif (again := _AGAIN.match(text)) and not _LIMITED.match(text):
+        yield events.Retrying(text[:300], int(again[1] or 0))
 
 
 def _trouble(message: str) -> events.Finished | events.RateLimited:

@@ -29,17 +29,19 @@ class LimitWatch:
     """Decides whether to stop the agent. Takes the time of its own clock as an argument; does no I/O.
 
     Its clock leaves out the time in which the runner itself is stopped: then the agent could not be heard, either.
-    `check_s`: the longest pause between two checks.
+    `check_s`: the longest pause between two checks. `idle_turns`: turns that changed no file just before this start.
     """
 
-    def __init__(self, limits: AttemptLimits, check_s: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, limits: AttemptLimits, check_s: float, clock: Callable[[], float] = monotonic, *, idle_turns: int = 0
+    ) -> None:
         self._limits = limits
         self._awake = Awake(check_s + gap_of(limits.stall_timeout_s), clock)
         self._began = self._heard = self._awake.now()
         self._finished: float | None = None
         self._call: tuple[str, str] | None = None
         self._same_calls = 0
-        self._idle_turns = 0
+        self._idle_turns = idle_turns
         self._retrying: float | None = None
         self._trouble = ""
 
@@ -119,6 +121,16 @@ class LimitWatch:
         if most is not None and self._idle_turns > most:
             detail = f"The agent was ended: more than {plural(most, 'turn')} in a row changed no file."
             return Stop(Ending.CIRCUIT_OPEN, detail, "idle_turns")
+        return None
+
+    def session(self, talk: Conversation) -> Stop | None:
+        """Ends a conversation that is long or dear enough. Asked behind a turn only, so each one makes a turn."""
+        limits, spent = self._limits, talk.spent
+        told = "The conversation was ended behind a turn, because it has reached"
+        if limits.session_turns is not None and spent.turns >= limits.session_turns:
+            return Stop(Ending.SESSION_FULL, f"{told} session_turns_max.", "session_turns")
+        if limits.session_tokens is not None and spent.tokens >= limits.session_tokens:
+            return Stop(Ending.SESSION_FULL, f"{told} session_tokens_max.", "session_tokens")
         return None
 
     def spent(self, talk: Conversation, now: float) -> Stop | None:

@@ -102,7 +102,7 @@ class Runner:
         wrapped = sandbox.wrapped(order, argv, self._files)
         leases = starts.leases(os.environ)
         self._child = Child(self._files, order, wrapped, env, self._lock, resources=self._resources, leases=leases)
-        self._watch = LimitWatch(order.limits, TICK_S_MAX)
+        self._watch = LimitWatch(order.limits, TICK_S_MAX, idle_turns=order.idle_turns)
         self._turn_began = self._watch.now()
         self._next_beat = self._next_flush = 0.0
 
@@ -258,13 +258,13 @@ class Runner:
         line = self._writer.turn(self._talk, self._watch.now() - self._turn_began)
         self._talk.next_turn()
         # If the turn could not be saved, the agent does not continue: it is ended as it is.
-        told = self._inbox.interruption()
-        if stops and told is None:
+        ends = self._inbox.interruption() or self._watch.session(self._talk)
+        if stops and ends is None:
             self._child.resume()
         wake(self._layout)
         self._turn_began = self._watch.now()
         self._watch.heard(self._turn_began)
-        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed) or told
+        return self._watch.spent(self._talk, self._turn_began) or self._watch.turn(line.changed) or ends
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

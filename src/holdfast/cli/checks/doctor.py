@@ -106,6 +106,7 @@ def _parts(app: App) -> Iterator[Part]:
     yield health.watches_part()
     yield health.cgroups_part()
     yield health.limits_part(app.config)
+    yield health.host_part(app.config)
     yield _sandbox_part(app)
     yield health.clock_part(layout, app.clock())
     yield health.lock_part(layout)

@@ -73,29 +73,44 @@ def turns(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @click.command(
     epilog="Examples:  holdfast diff fix-login  ·  holdfast diff fix-login --turn 3  ·  "
-    "holdfast diff fix-login --turn 1 --to 4 --stat  ·  holdfast diff fix-login --turn 3 | git apply -R"
+    "holdfast diff fix-login --turn 1 --to 4 --stat  ·  holdfast diff fix-login --since-review  ·  "
+    "holdfast diff fix-login --turn 3 | git apply -R"
 )
 @_NAME
 @click.option("--turn", type=click.IntRange(min=1), metavar="N", help="Only what this turn changed.")
 @click.option("--to", "to_turn", type=click.IntRange(min=1), metavar="M", help="From the end of turn N to that of M.")
+@click.option("--since-review", is_flag=True, help="Only what has changed since your last review.")
 @click.option("--stat", is_flag=True, help="Only which files, and how much.")
 @prints_json
-def diff(ctx: click.Context, name: str, turn: int | None, to_turn: int | None, stat: bool, as_json: bool) -> None:
+def diff(
+    ctx: click.Context,
+    name: str,
+    turn: int | None,
+    to_turn: int | None,
+    since_review: bool,
+    stat: bool,
+    as_json: bool,
+) -> None:
     """Show the whole change as it would land, what a turn changed, or what changed between two turns.
 
     The whole change is the attempt's candidate, or its last snapshot, merged with the newest target; files in which the
     two conflict are shown with the markers. Of a task that has landed, it is what landed. A turn is compared with the
-    tree as it stood when the turn began. The output is a patch that `git apply` takes. In a terminal it has colours,
-    and a long one goes to your $PAGER.
+    tree as it stood when the turn began. --since-review compares what you reviewed last with the newest result, both
+    merged onto the same target. The output is a patch that `git apply` takes. In a terminal it has colours, and a long
+    one goes to your $PAGER.
     """
     from holdfast.views.diffs import Diffs
 
     if turn is None and to_turn is not None:
         raise click.UsageError("--to goes with --turn: from the end of which turn?")
+    if since_review and turn is not None:
+        raise click.UsageError("Say one of --turn and --since-review.")
     attempt = _attempt(ctx, name)
     diffs = Diffs(attempt.app.repo, attempt.app.layout, attempt.task, attempt.id, attempt.app.reader())
     more: dict[str, Any] = {}
-    if turn is None:
+    if since_review:
+        old, new = _since_review(attempt)
+    elif turn is None:
         change = diffs.as_landed(attempt.app.config)
         old, new, conflicts = change.old, change.new, change.conflicts
         more = {"conflicts": conflicts, "landed": change.landed}
@@ -190,6 +205,14 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
         hint = "`holdfast run` begins with it."
         raise DecisionRefused(task=task.id, verb="looked into", reason="nobody has worked on it yet", hint=hint)
     return _Attempt(app, task, attempt)
+
+
+def _since_review(attempt: _Attempt) -> tuple[str, str]:
+    from holdfast import identity
+    from holdfast.views.reviews import Reviews
+
+    app = attempt.app
+    return Reviews(app.repo, app.layout, attempt.task, app.reader(), identity.user()).pair("since")
 
 
 def _print_raw(text: bytes) -> None:

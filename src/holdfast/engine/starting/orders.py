@@ -8,17 +8,19 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.config.permissions import policy_of
+from holdfast.config.settings import Config
 from holdfast.domain.attempt_records import AttemptLimits, Launch, Order
 from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
+from holdfast.layout import Layout
 from holdfast.ports import Agent, Work
 from holdfast.processes.resources import of_machine
 from holdfast.questions.records import Question
 from holdfast.storage.audit.key import configured_path
-from holdfast.storage.records import ledger
+from holdfast.storage.records.session_use import SessionUse, idle_turns, is_rotating, left, rotation, session_use
 
 
 class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +43,7 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     made, agent = facts.made, facts.agent
-    tokens_in, tokens_out, usd = _counted(context, task, facts.session)
+    used = session_use(context.layout, task.id, task.attempts, facts.session)
     work = Work(
         task=task.id,
         attempt=task.attempt.id,
@@ -50,23 +52,27 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         model=task.claim.model,
         session=facts.session,
         turn=task.attempt.turn,
-        counted=(tokens_in, tokens_out),
-        counted_usd=usd,
+        counted=(used.tokens_in, used.tokens_out),
+        counted_usd=used.usd,
         policy=policy_of(context.config, made, agent.name),
         answers=facts.answers,
     )
+    launch = (agent.interactive(work) or shell()) if facts.is_interactive else agent.launch(work)
+    # A task's own command, started anew, would do everything again; and a person's conversation is the person's.
+    rotates = (agent.can.resume or launch.uses_model) and is_rotating(task) and not facts.is_interactive
     return Order(
         task=task.id,
         attempt=task.attempt.id,
         start=task.start.number + 1,
         agent=agent.name,
-        launch=(agent.interactive(work) or shell()) if facts.is_interactive else agent.launch(work),
+        launch=launch,
         worktree=str(context.worktrees.path(task.id)),
         base=facts.base,
         private=str(context.worktrees.private(task.id)),
         turn=task.attempt.turn,
         done=task.attempt.turn - task.attempt.undone,
-        limits=_limits(context, made, facts.caps),
+        limits=_limits(context, made, facts.caps, used if rotates else None),
+        idle_turns=idle_turns(context.layout.attempt_files(task.attempt.id)),
         passed_on=tuple(context.config.agent_env),
         exclude=context.worktrees.left_out(task.id),
         sandbox=context.sandbox_of(made),
@@ -84,20 +90,8 @@ def shell() -> Launch:
     return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
 
 
-def _counted(context: RunContext, task: Task, session: str) -> tuple[int, int, float]:
-    """The tokens in and out, and the cost, that the conversation has reported, whichever attempt it was then."""
-    tokens_in, tokens_out, usd = 0, 0, 0.0
-    for number in range(1, task.attempts + 1) if session else ():
-        path = context.layout.attempt_files(f"{task.id}.{number}").spend
-        for line in ledger.LineLedger(path).read() if path.exists() else ():
-            if line.record.get("session") == session:
-                tokens_in += line.record["tokens_in"]
-                tokens_out += line.record["tokens_out"]
-                usd += line.record["usd"]
-    return tokens_in, tokens_out, usd
-
-
-def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
+def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse | None) -> AttemptLimits:
+    """`used`: what the conversation has had before this start; None where it is not to be followed by another."""
     config = context.config
     return AttemptLimits(
         caps=caps,
@@ -109,5 +103,13 @@ def _limits(context: RunContext, made: Definition, caps: Caps) -> AttemptLimits:
         idle_turns_max=config.idle_turns_max,
         output_bytes_max=config.output_bytes_max,
         retry_timeout_s=config.retry_timeout_s,
+        session_turns=left(config.session_turns_max, used and used.turns),
+        session_tokens=left(config.session_tokens_max, used and used.tokens),
         resources=of_machine(config.limits.resources),
     )
+
+
+def full_session_of(layout: Layout, config: Config, task: Task, agent: Agent) -> str:
+    """The reason why the task's conversation is not resumed by this start; empty where there is none, or none yet."""
+    most = config.session_turns_max, config.session_tokens_max
+    return rotation(layout, task, *most) if agent.can.resume else ""

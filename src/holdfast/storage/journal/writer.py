@@ -24,6 +24,7 @@ from holdfast import __version__
 from holdfast.clock import wall
 from holdfast.errors import DiskError, InputError, InvalidName, JournalClosed, JournalRemoved, Poisoned
 from holdfast.storage.files import disk
+from holdfast.storage.files.urgency import urgent
 from holdfast.storage.journal.entry import GENESIS, Record, Ref, encode, encode_middle, put_together, seal
 
 FORMAT = 1
@@ -181,8 +182,9 @@ class Journal:
         # Stays set when anything below raises: how much was written is then unknown, and nothing may follow.
         self._unsure = "a write was interrupted"
         try:
-            self._file.append(b"".join(staged.lines))
-            self._file.sync()
+            with urgent():
+                self._file.append(b"".join(staged.lines))
+                self._file.sync()
         except DiskError as failure:
             self._unsure = failure.reason
             raise

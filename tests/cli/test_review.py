@@ -1,0 +1,75 @@
+"""`holdfast review` in a terminal: the pager, the editor with its mistakes, and the question at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.task import TaskState
+from kit.git import git
+from kit.program import Terminal, holdfast
+from kit.project import add, layout, state
+
+# The first time it spoils a quoted line, and writes a comment all the same; the second time it mends that.
+EDITOR = """#!/bin/sh
+if test -e {mark}; then sed -i 's/^> .TWO and more$/> +TWO/' "$1"; exit; fi
+touch {mark}
+sed -i 's/^> .TWO$/> +TWO and more\\nToo loud./' "$1"
+"""
+
+
+@pytest.fixture
+def waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (repo / "a.txt").write_text("one\ntwo\nthree\n")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "a")
+    go = repo.parent / "go"
+    add(repo, "t", f"run sed -i s/two/TWO/ a.txt\nwhile {go}: run sed -i s/TWO/Two/ a.txt", approve=True)
+    holdfast(repo, "run", code=20)
+    editor = repo.parent / "editor"
+    editor.write_text(EDITOR.format(mark=repo.parent / "edited"))
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("PAGER", "cat")
+    return repo
+
+
+def test_a_spoilt_quote_is_named_with_its_line_and_the_mended_text_is_sent_back(waiting: Path) -> None:
+    kept = layout(waiting).root / "cache" / "reviews"
+    with Terminal(waiting, "review", "t") as screen:
+        screen.read_until("Edit it again?")
+        # The pager came first.
+        assert "+TWO" in screen.seen and "the task says `approve: true`" in " ".join(screen.seen.split())
+        said = " ".join(screen.seen.split())
+        assert "cannot be used: the quoted line '> +TWO and more'" in said and "is kept in" in said
+        [file] = kept.iterdir()
+        assert "Too loud." in file.read_text()
+        screen.type("y\n")
+        screen.read_until("[e]dit again")
+        assert "1 comment." in screen.seen
+        screen.type("s\n")
+        assert screen.end() == 0, screen.seen
+    task = state(waiting).tasks["t"]
+    assert task.state is TaskState.OPEN and list(kept.iterdir()) == []
+    [comment] = task.reviews.submitted[0].comments
+    assert (comment.path, comment.line, comment.quote, comment.words) == ("a.txt", 2, "TWO", "Too loud.")
+    (waiting.parent / "go").touch()
+    holdfast(waiting, "run", code=20)
+    since = holdfast(waiting, "diff", "t", "--since-review")
+    assert "-TWO\n+Two\n" in since and "-two" not in since
+    assert "a.txt" in holdfast(waiting, "diff", "t", "--since-review", "--stat")
+
+
+def test_a_text_that_is_given_up_is_found_again_and_can_become_a_draft(waiting: Path) -> None:
+    with Terminal(waiting, "review", "t", "--draft") as screen:
+        screen.read_until("Edit it again?")
+        screen.type("n\n")
+        assert screen.end() == 2
+    with Terminal(waiting, "review", "t", "--draft") as screen:
+        assert screen.end() == 0, screen.seen
+        assert "goes on with the text that was kept" in " ".join(screen.seen.split())
+    [draft] = state(waiting).tasks["t"].reviews.drafts
+    assert [each.words for each in draft.comments] == ["Too loud."]
+    assert "nobody has submitted a review" in holdfast(waiting, "diff", "t", "--since-review", code=2)
