@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site, confirm
-from kit.project import landed, layout
+from kit.project import landed, layout, state
 from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
@@ -172,3 +172,24 @@ def test_two_thousand_tasks_are_not_two_thousand_cards(site: Site, look: Look) -
     expect(page.locator(".node").first).to_be_visible()
     assert page.locator(".node").count() <= 300
     expect(page.locator("main [role=status]").first).to_contain_text("nothing is at work, and nothing is linked")
+
+
+def test_an_agent_is_told_in_the_page_and_the_whole_change_stands_beside_the_approval(site: Site, look: Look) -> None:
+    site.add("told", "write one 1", approve=True)
+    page = look(site.start())
+    expect(card(page, "told", "PENDING_APPROVAL")).to_be_visible()
+    page.goto(f"{site.address.url}/#/task/told?part=turns")
+    page.locator("[data-action=tell]").first.click()
+    page.get_by_label("Message").fill("Mind the gap.")
+    confirm(page)
+    wait_for(lambda: not state(site.repo).tasks["told"].told, "that it was told")
+    wait_for(lambda: site.states()["told"] == "PENDING_APPROVAL", "its second result")
+    page.get_by_role("tab", name="Output").click()
+    expect(page.locator(".ev.told")).to_have_text("Mind the gap.")
+    page.get_by_role("tab", name="Turns").click()
+    whole = page.locator("[data-part=whole]")
+    whole.locator("summary").first.click()
+    expect(whole).to_contain_text("+1")
+    whole.get_by_role("button", name="Approve").click()
+    confirm(page)
+    wait_for(lambda: landed(site.repo) == ["told"], "its landing")

@@ -63,7 +63,7 @@ def test_a_landing_that_waits_can_land_on_a_branch(site: Site, look: Look) -> No
     notice = page.locator(".notice.warn")
     expect(notice).to_contain_text("you have changed README.md in your checkout")
     expect(notice).to_contain_text("Commit or put away your changes")
-    expect(page.locator("[data-action]")).to_have_text(["Send back", "Land on a branch", "Edit", "Cancel"])
+    expect(page.locator("[data-action]")).to_have_text(["Send back", "Land on a branch", "Tell", "Edit", "Cancel"])
     page.get_by_role("button", name="Land on a branch").click()
     page.get_by_label("New branch").fill("main")
     page.locator("dialog button[type=submit]").click()

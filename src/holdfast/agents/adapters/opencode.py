@@ -162,6 +162,10 @@ class OpencodeStream:
         self._has_done = True
         return (*began, *self._calls.ended(call, not json_fields.count(record, "exit"), output, by_hook=True))
 
+    def answer(self, given: bytes, text: str) -> str:
+        """The plugin puts it behind the tool's output."""
+        return text
+
     def end(self, code: int) -> Sequence[events.AgentEvent]:
         if self._is_finished:
             return ()
