@@ -159,3 +159,19 @@ def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
     assert ran.read_text() == "x\n" and git(repo, "ls-tree", "--name-only", "main", "--", "b.txt", "c.txt") == "c.txt"
     assert not journal(repo, "question_asked")
     assert "forbid" in layout(repo).attempt_files("a.1").traces.read_text()
+
+
+def test_always_writes_a_rule_that_the_next_call_goes_by(repo: Path, ran: Path) -> None:
+    before = layout(repo).settings.read_text()
+    name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\n", ran)
+    # Killed between the rule and the answer: asked again, the rule is there once.
+    holdfast(repo, "answer", name, "--always", code=None, env={"HOLDFAST_CRASH_AT": "answer.ruled:1"})
+    assert state(repo).asking and not journal(repo, "question_answered")
+    holdfast(repo, "answer", name, "--always")
+    text = layout(repo).settings.read_text()
+    assert text.startswith(before) and text.count("allow") == before.count("allow") + 1
+    holdfast(repo, "run")
+    assert ran.read_text() == "x\nx\n" and len(journal(repo, "question_asked")) == 1
+    (entry,) = journal(repo, "question_answered")
+    assert entry.inputs["rule"] == f"allow run echo x >> {ran} (scripted)"
+    assert "from now on the settings say" in holdfast(repo, "history", "a")

@@ -82,6 +82,7 @@ def check(
             _unless_flawed(reading, "tasks", lambda: _tasks(reading)),
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
             _unless_flawed(reading, "attempts", lambda: work.attempts(reading.state, reading.recorded, layout)),
+            _unless_flawed(reading, "questions", lambda: work.questions(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),

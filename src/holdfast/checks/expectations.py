@@ -104,6 +104,9 @@ class Recorded:
     def __init__(self) -> None:
         self.blobs: dict[str, tuple[str, str]] = {}
         self.attempts: dict[str, Attempted] = {}
+        # Questions of agents by id, each with its task; and the answers.
+        self.asked: dict[str, str] = {}
+        self.answered: list[str] = []
         # Definitions that the journal itself holds until their files are written, by task.
         self._unfiled: dict[str, str] = {}
 
@@ -115,6 +118,10 @@ class Recorded:
             return
         if (kind == "turn_undone" and not inputs.get("saved")) or (kind == "task_flagged" and inputs.get("anew")):
             self._give_up_turns(task, name, inputs.get("turn", 0))
+        if kind == "question_asked":
+            self.asked[inputs["id"]] = task
+        elif kind == "question_answered":
+            self.answered.append(inputs["id"])
         digest, what = blob_named_by(entry)
         if digest and kind == "task_added" and inputs.get("text"):
             self._unfiled[task] = digest

@@ -14,9 +14,10 @@ from holdfast.checks.report import REPAIR, RESTORE, RUN, Draft
 from holdfast.domain.attempt_records import Exit, TurnLine
 from holdfast.domain.state import State
 from holdfast.domain.task import OVER, TaskState
+from holdfast.domain.task_record import open_questions
 from holdfast.domain.wording import plural
 from holdfast.engine.recovery import find_leftovers
-from holdfast.engine.turn_follower import as_file, is_final
+from holdfast.engine.turn_follower import as_file, is_final, new_questions
 from holdfast.errors import BlobCorrupt, BlobMissing, BlobUndescribed, DiskError, LandingReverted, NotABlobId
 from holdfast.git import command as git
 from holdfast.git import lock_files, objects
@@ -32,6 +33,27 @@ from holdfast.storage.records.blobs import Blobs
 _BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
 # How many damaged objects are named one by one.
 _SHOWN_MAX = 20
+
+
+# -- questions --------------------------------------------------------------------------------------------------------
+
+
+def questions(state: State, recorded: Recorded, layout: Layout) -> Draft:
+    """Each answer is to a question that was asked, and the only one; and no task that is over asks anything."""
+    draft = Draft("questions", asked=len(recorded.asked), answered=len(recorded.answered), open=0)
+    for name, count in Counter(recorded.answered).items():
+        if name not in recorded.asked:
+            draft.findings.append(f"the question {name} was answered and never asked; {RESTORE}")
+        if count > 1:
+            draft.findings.append(f"the question {name} was answered {count} times; {RESTORE}")
+    for task in state.tasks.values():
+        waiting = open_questions(task)
+        draft.counted["open"] += len(waiting)
+        if waiting and task.state in OVER:
+            draft.findings.append(f"{task.id} is {task.state}, and its question {waiting[0].id} is open; {RESTORE}")
+        if task.attempt.id and task.state not in OVER and new_questions(layout.attempt_files(task.attempt.id), task):
+            draft.pending.append(f"the agent of {task.attempt.id} asks what the journal does not have yet; {RUN}")
+    return draft
 
 
 # -- attempts ---------------------------------------------------------------------------------------------------------

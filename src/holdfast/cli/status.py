@@ -64,6 +64,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "disk": disk,
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
             "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
+            "asking": sorted(view.state.asking),
             "locks": [str(lock) for lock in locks],
             "open_intents": len(view.found.pairing.open_intents()),
             "torn": len(view.found.torn),
@@ -134,11 +135,12 @@ def _print_waiting(rows: list[Row]) -> None:
 
 
 def _print_asking(rows: list[Row]) -> None:
-    asking = [row for row in rows if row.parked or row.landing_waits or row.lost or row.state in _ASKS]
+    asking = [row for row in rows if row.parked or row.is_asking or row.landing_waits or row.lost or row.state in _ASKS]
     if asking:
         click.echo("\nfor you to decide")
     for row in asking[:SHOWN_MAX]:
         why = f" ({row.parked})" if row.parked else f" ({row.waits[-1]})" if row.landing_waits else ""
+        why = " (its agent asks you something)" if row.is_asking and not row.parked else why
         why = f": {row.reason}" if row.reason else f", and {row.lost}" if row.lost else why
         echo_wrapped("  ", plain(f"{row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}"))
         echo_wrapped("    next: ", plain(row.next_step))

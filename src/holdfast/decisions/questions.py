@@ -10,14 +10,22 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.config.rule_file import add_rule
+from holdfast.config.sections import PermissionSettings
+from holdfast.crashpoints import point
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.tasks import who_goes_on
 from holdfast.domain.task_record import Task, open_questions
 from holdfast.engine.context import RunContext
 from holdfast.engine.turn_follower import deliver_answers
-from holdfast.errors import QuestionClosed, QuestionUnknown
-from holdfast.questions.records import TIMEOUT, WORDS_CHARS_MAX, Question, bounded
+from holdfast.errors import InputError, QuestionClosed, QuestionUnknown
+from holdfast.questions.records import INPUT_CHARS_MAX, TIMEOUT, WORDS_CHARS_MAX, Question, bounded
+from holdfast.questions.rules import exactly
 from holdfast.storage.journal.entry import Record
+from holdfast.storage.records.redact import REDACTED
+
+# A kill between the rule of `--always` and the answer.
+ANSWER_POINTS = ("answer.ruled",)
 
 
 class QuestionReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,16 +48,44 @@ def answer(decision: DecisionContext, asked: QuestionReply) -> Answer:
     if not decision.has_begun():
         if question is None or not question.is_open:
             raise _closed(decision, asked.question, task)
+        if question.kind == "words" and asked.answer == "allow":
+            raise InputError(
+                detail=f"{asked.question} wants words: type `holdfast answer {asked.question} --say WORDS`"
+            )
         inputs = {
             "id": asked.question,
             "task": task.id,
             "by": decision.by,
             "answer": asked.answer,
             "words": bounded(asked.words, WORDS_CHARS_MAX),
+            "rule": _written_rule(decision, task, question) if asked.always else "",
         }
         decision.append([decision.record("question_answered", 0, inputs)])
     deliver_answers(decision.layout.attempt_files(task.attempt.id), task)
     return decision.answer(task, note=who_goes_on(decision, "tells its agent"))
+
+
+def _written_rule(decision: DecisionContext, task: Task, question: Question) -> str:
+    """Writes the rule that allows just this call of this agent from now on; returns it in words.
+
+    Before the answer: a crash between the two leaves the rule that the person wanted, and a question still open.
+    """
+    argument = question.argument
+    if question.kind == "words" or len(argument) >= INPUT_CHARS_MAX or REDACTED in argument:
+        why = "it wants words" if question.kind == "words" else "its input is too long, or has a secret in it"
+        raise InputError(
+            detail=f"no rule can be made of {question.id}: {why}. Nothing was changed; answer it otherwise"
+        )
+    rule = exactly(question.tool, argument)
+    values = {**msgspec.to_builtins(rule), "agent": task.claim.worked_by}
+    add_rule(decision.layout, values)
+    point("answer.ruled")
+    kept = decision.context.config
+    new = msgspec.convert(values, PermissionSettings)
+    if new not in kept.permissions:
+        # The run that is alive goes by it, too.
+        decision.context.config = msgspec.structs.replace(kept, permissions=(*kept.permissions, new))
+    return f"{rule} ({task.claim.worked_by})"
 
 
 def find(decision: DecisionContext, name: str) -> tuple[Task, Question | None]:

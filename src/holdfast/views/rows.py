@@ -61,6 +61,8 @@ class Row(msgspec.Struct, frozen=True):
     reason: str = ""
     # What has become of its landing, where that is not on its branch any more.
     lost: str = ""
+    # Its agent waits for a person's answer.
+    is_asking: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -250,6 +252,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
             file=str(file) if file else "",
             next_step=next_step_of(name, state, task, stuck=stuck_behind(graph, name)),
             reason=last_reason(task) if task is not None and state is TaskState.FAILED else "",
+            is_asking=task is not None and bool(open_questions(task)),
         )
     return rows
 

@@ -2,6 +2,9 @@
 
 It asks for partial messages, because only they report an answer's usage before its tools begin; the
 last line has the cost as Claude Code counts it, which corrects what was counted before.
+
+Where calls are asked about, its hook before each tool waits for the decision. `defer` ends Claude Code there; resumed,
+it calls the hook for the same call once more, before anything else, and then goes on without another prompt.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,6 +23,8 @@ from holdfast.agents.common.cli_base import RETRY_S_MAX, Calls, Cli, broke_off, 
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
+from holdfast.questions.records import Verdict
+from holdfast.questions.rules import PermissionPolicy
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
@@ -48,9 +53,13 @@ class Claude(Cli):
     name = "claude"
     title = "Claude Code"
     program = "claude"
-    can = Can(resume=True, cost="reported", mcp=True)
+    can = Can(resume=True, cost="reported", mcp=True, asks="deferred")
     permissions = Modes(
-        skip=("--permission-mode", "bypassPermissions"), edits=("--permission-mode", "acceptEdits"), own=()
+        skip=("--permission-mode", "bypassPermissions"),
+        edits=("--permission-mode", "acceptEdits"),
+        own=(),
+        # With a way to ask, it offers its model a tool for questions, too; our hook answers before that way is taken.
+        ask=("--permission-mode", "default", "--permission-prompt-tool", "stdio"),
     )
     install = "`npm install -g @anthropic-ai/claude-code`"
     sign_in = "Run `claude` and type /login, or set ANTHROPIC_API_KEY"
@@ -76,7 +85,8 @@ class Claude(Cli):
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
         argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
-        files = {"settings.json": _SETTINGS, hook.SCRIPT_NAME: hook.SCRIPT}
+        policy = work.policy or PermissionPolicy("ask" if self.permission.mode == "ask" else "skip")
+        files = {"settings.json": _settings(asks=policy.is_kept), hook.SCRIPT_NAME: hook.SCRIPT}
         if self.servers:
             servers = {each.name: server_as_json(each) for each in self.servers}
             files["mcp.json"] = msgspec.json.encode({"mcpServers": servers}).decode()
@@ -86,7 +96,8 @@ class Claude(Cli):
             env["IS_SANDBOX"] = "1"
         return Launch(
             tuple(argv),
-            stdin=work.prompt,
+            # It goes on by itself with the call that was answered: a prompt would be a second thing to do.
+            stdin="" if work.answers else work.prompt,
             env=env,
             files=files,
             references=self.references,
@@ -95,6 +106,7 @@ class Claude(Cli):
             counted_usd=work.counted_usd,
             stream=self.name,
             model=work.model,
+            policy=policy,
             homes=homes(),
         )
 
@@ -110,9 +122,20 @@ def homes() -> tuple[Home, ...]:
 
 
 _HOOK = {"type": "command", "command": hook.COMMAND, "timeout": hook.TIMEOUT_S}
-_SETTINGS = msgspec.json.encode(
-    {"hooks": {name: [{"matcher": "*", "hooks": [_HOOK]}] for name in ("PostToolUse", "PostToolUseFailure")}}
-).decode()
+# Its tool for questions to the user.
+QUESTION = "AskUserQuestion"
+
+
+def _settings(*, asks: bool) -> str:
+    names = ("PreToolUse", "PostToolUse", "PostToolUseFailure")[0 if asks else 1 :]
+    return msgspec.json.encode({"hooks": {name: [{"matcher": "*", "hooks": [_HOOK]}] for name in names}}).decode()
+
+
+_ALONE = (
+    "This call needs a person's leave, and a person is asked about one call at a time. Make it again, as the only call "
+    "of your message."
+)
+_NOT_BELOW = "This call needs a person's leave, and a sub-agent cannot ask for it: leave it to the main conversation."
 
 
 def _response(response: object) -> str:
@@ -138,6 +161,8 @@ class ClaudeStream:
         self._error = ""
         self._reset = 0.0
         self._is_finished = self._has_result = False
+        # How many tools the message calls that is being read, and whether it has been read to its end.
+        self._uses, self._is_whole = 0, True
 
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = json_fields.line(line)
@@ -156,17 +181,41 @@ class ClaudeStream:
                 return tuple(self._result(record))
         return ()
 
-    def hook(self, given: bytes) -> Sequence[events.AgentEvent]:
+    def hook(self, given: bytes) -> Sequence[events.AgentEvent] | None:
         record = json_fields.line(given)
         call = json_fields.text(record, "tool_use_id")
         if not call:
             return ()
+        if json_fields.text(record, "hook_event_name") == "PreToolUse":
+            return self._before(record, call) if self._is_whole else None
         failure = json_fields.text(record, "error")
         output = failure or _response(json_fields.at(record, "tool_response"))
         began = self._calls.began(
             json_fields.text(record, "tool_name"), call, json_fields.at(record, "tool_input"), by_hook=True
         )
         return (*began, *self._calls.ended(call, not failure, output, by_hook=True))
+
+    def _before(self, record: dict[str, Any], call: str) -> Sequence[events.AgentEvent]:
+        """A call that it wants to make. Deferred, it must be the only one of its message: others would be lost."""
+        tool, given = json_fields.text(record, "tool_name"), json_fields.at(record, "tool_input")
+        cannot = _ALONE if self._uses > 1 else _NOT_BELOW if json_fields.text(record, "agent_id") else ""
+        kind: Literal["permission", "words"] = "words" if tool == QUESTION else "permission"
+        text = json_fields.as_text(given)
+        asked = events.PersonAsked(call, tool or "tool", text, kind, defers=not cannot, cannot=cannot)
+        return (*self._calls.began(tool, call, given), asked)
+
+    def reply(self, asked: events.PersonAsked, verdict: Verdict) -> bytes:
+        told: dict[str, Any] = {"hookEventName": "PreToolUse", "permissionDecision": verdict.decision}
+        if verdict.decision == "own":
+            return b""
+        if verdict.decision == "say" and asked.kind == "words":
+            given = json_fields.line(asked.input.encode())
+            wanted = [json_fields.text(each, "question") for each in json_fields.each(given, "questions")]
+            told["permissionDecision"] = "allow"
+            told["updatedInput"] = {**given, "answers": dict.fromkeys(wanted, verdict.words)}
+        elif verdict.decision in ("say", "deny"):
+            told |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.words}
+        return msgspec.json.encode({"hookSpecificOutput": told})
 
     def answer(self, given: bytes, text: str) -> str:
         name = json_fields.text(json_fields.line(given), "hook_event_name") or "PostToolUse"
@@ -200,6 +249,13 @@ class ClaudeStream:
 
     def _partial(self, event: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """Counts a message's usage: first the one at its start, then the difference to the one at its end."""
+        match event.get("type"):
+            case "message_start":
+                self._uses, self._is_whole = 0, False
+            case "content_block_start" if json_fields.text(event, "content_block", "type") == "tool_use":
+                self._uses += 1
+            case "message_stop":
+                self._is_whole = True
         if event.get("type") == "message_start":
             self._usage = (0, 0, 0, 0)
             self._model = json_fields.text(event, "message", "model") or self._model
@@ -251,7 +307,7 @@ class ClaudeStream:
         """The first one counts: any process that can write to the stream may send another."""
         if self._has_result:
             return
-        self._has_result = True
+        self._has_result = self._is_whole = True
         yield from self._correct_estimates(record)
         message = json_fields.text(record, "result") or json_fields.text(record, "subtype").replace("_", " ")
         status = json_fields.count(record, "api_error_status")

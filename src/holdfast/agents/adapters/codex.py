@@ -13,6 +13,7 @@ from holdfast.agents.common.cli_base import Cli, broke_off, home, mentions, refu
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
+from holdfast.questions.rules import PermissionPolicy
 
 if TYPE_CHECKING:
     from holdfast.config.mcp import McpServer
@@ -42,9 +43,12 @@ class Codex(Cli):
     name = "codex"
     title = "Codex"
     program = "codex"
-    can = Can(resume=True, cost="estimated", mcp=True)
+    can = Can(resume=True, cost="estimated", mcp=True, asks="held")
     permissions = Modes(
-        skip=("--dangerously-bypass-approvals-and-sandbox",), edits=("--sandbox", "workspace-write"), own=()
+        skip=("--dangerously-bypass-approvals-and-sandbox",),
+        edits=("--sandbox", "workspace-write"),
+        own=(),
+        ask=("app-server",),
     )
     install = "`npm install -g @openai/codex`"
     sign_in = "Run `codex login`, or set OPENAI_API_KEY"
@@ -61,8 +65,12 @@ class Codex(Cli):
         return None if mentions(folder / "config.toml", "model_provider", "env_key", "credentials_store") else False
 
     def call(self, work: Work) -> Launch:
-        argv = [self.program, "exec", "--json", "--skip-git-repo-check", *self.flags(work)]
-        argv += ["--model", work.model] if work.model else []
+        policy = work.policy or PermissionPolicy("ask" if self.permission.mode == "ask" else "skip")
+        if policy.is_kept:
+            argv = [self.program, *self.permissions.offered["ask"], *self._settings.args]
+        else:
+            argv = [self.program, "exec", "--json", "--skip-git-repo-check", *self.flags(work)]
+            argv += ["--model", work.model] if work.model else []
         env: dict[str, str] = {}
         for number, server in enumerate(self.servers):
             options, variables = _server(server, number)
@@ -70,7 +78,8 @@ class Codex(Cli):
             argv += [
                 part for key, value in options.items() for part in ("-c", f"mcp_servers.{server.name}.{key}={value}")
             ]
-        argv += ["resume", work.session, "-"] if work.session else ["-"]
+        if not policy.is_kept:
+            argv += ["resume", work.session, "-"] if work.session else ["-"]
         folder = home("CODEX_HOME", ".codex")
         return Launch(
             tuple(argv),
@@ -78,7 +87,10 @@ class Codex(Cli):
             env=env,
             references=self.references,
             counted=work.counted,
-            stream=self.name,
+            stream="codex_server" if policy.is_kept else self.name,
+            policy=policy,
+            talks=policy.is_kept,
+            session=work.session,
             model=work.model,
             # It has one folder for the conversations of all worktrees: the sandbox gives each worktree its own.
             homes=(Home(str(folder), (f"{CONVERSATIONS}/{{worktree}}",), _FORGOTTEN, seen_as=_SESSIONS),),

@@ -38,8 +38,8 @@ _WORDS = {
     TaskState.CANCELLED: "cancelled",
 }
 # In the order of the screen.
-_ORDER = ("at work", "agent lost", "to approve", "failed", "stopped", "to decide", "landing waits", "landing lost",
-          "verifying", "ready", "paused", "waits", "ended", "closed", "cancelled")  # fmt: skip
+_ORDER = ("asks", "at work", "agent lost", "to approve", "failed", "stopped", "to decide", "landing waits",
+          "landing lost", "verifying", "ready", "paused", "waits", "ended", "closed", "cancelled")  # fmt: skip
 SETTLED = ("closed", "cancelled")
 
 
@@ -92,6 +92,8 @@ def see(app: App) -> Picture:
 def _word(row: Row, agent: AtWork | None) -> str:
     if row.parked:
         return "stopped" if row.parked == STOPPED else "to decide"
+    if row.is_asking:
+        return "asks"
     if row.lost:
         return "landing lost"
     if row.landing_waits:

@@ -36,8 +36,9 @@ DETAIL_SHARE = 3
 KEYS = "↑↓ select   a attach   d diff   y approve   s stop   q leave"
 PAGER_KEYS = "↑↓ scroll   space page   G end   q back"
 _COLOUR = {
-    "at work": "green", "to approve": "yellow", "failed": "red", "to decide": "yellow", "stopped": "yellow",
-    "landing waits": "yellow", "landing lost": "red", "agent lost": "red", "closed": "dim", "cancelled": "dim",
+    "at work": "green", "to approve": "yellow", "asks": "yellow", "failed": "red", "to decide": "yellow",
+    "stopped": "yellow", "landing waits": "yellow", "landing lost": "red", "agent lost": "red", "closed": "dim",
+    "cancelled": "dim",
 }  # fmt: skip
 _DIFF = (("+++", "bold"), ("---", "bold"), ("+", "green"), ("-", "red"), ("@@", "cyan"), ("diff ", "bold"))
 

@@ -62,6 +62,10 @@ _OPTIONS = (
     click.option("--command", help="A command that does the work, in place of an agent."),
     click.option("--script", metavar="STEPS", help="What the scripted agent does, a step on each line."),
     click.option("--sandbox", metavar="KIND", help="The sandbox of the agent: auto, bwrap or none."),
+    click.option(
+        "--permissions", type=click.Choice(["skip", "edits", "own", "ask"]),
+        help="What its agent does unasked; rules for single calls go into its file.",
+    ),
     click.option("--budget-usd", type=float, help="What it may cost at most."),
     click.option("--budget-tokens", type=int, help="How many tokens it may use at most."),
     click.option("--budget-turns", type=int, help="How many turns it may take at most."),

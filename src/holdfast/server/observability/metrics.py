@@ -91,6 +91,7 @@ NAMES = _listed(
     ("holdfast_loop_time_seconds", "gauge", (), "When the loop last began a round, in Unix time; at rest every 10 s."),
     ("holdfast_tasks", "gauge", ("state",), "Tasks by state."),
     ("holdfast_tasks_parked", "gauge", (), "Tasks that wait for a person to decide (`holdfast resolve`)."),
+    ("holdfast_tasks_asking", "gauge", (), "Tasks whose agent waits for a person's answer (`holdfast questions`)."),
     ("holdfast_tasks_held", "gauge", (), "Tasks that the loop leaves alone for now, as `holdfast status` explains."),
     ("holdfast_tasks_unfiled", "gauge", (), "Tasks that came through the API and whose file is not yet written."),
     ("holdfast_agents", "gauge", (), "Agents of this machine at work."),
@@ -286,6 +287,7 @@ class _Scraped:
         yield _gauge("holdfast_loop_time_seconds", loop.ticked_at)
         yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
         yield _gauge("holdfast_tasks_parked", sum(map(bool, map(attrgetter("parked"), tasks))))
+        yield _gauge("holdfast_tasks_asking", len(ledger.state.asking))
         yield _gauge("holdfast_tasks_held", len(loop.holds.keys() - {ALL}))
         yield _gauge("holdfast_tasks_unfiled", sum(map(bool, map(attrgetter("unfiled"), tasks))))
         yield _gauge("holdfast_agents", len(at_work))

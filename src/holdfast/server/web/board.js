@@ -2,6 +2,7 @@
 
 import { addTask, buttonsFor, waitingWords } from "./actions.js";
 import { announce, cut, debounce, h, nothing, paced, put } from "./dom.js";
+import { questionPanel } from "./questions.js";
 import { store } from "./store.js";
 import { COLUMNS, ago, columnOf, count, faultWords, lostWords, money, outageNotices, repositoryNotices, STATES, stateBadge, taskLink, toneOf, untilWhen, waitsToLand } from "./words.js";
 
@@ -33,7 +34,7 @@ export function board(root, query, signal) {
   const empty = h("div", {});
   put(root, h("div", { class: "page-head" }, h("h1", {}, "Board"), bar.node,
     store.operates && h("button", { type: "button", class: "primary", "data-action": "add", onclick: addTask, title: "n" }, "Add a task")),
-  tiles, notices, empty, tabs, columns);
+  questionPanel(signal), tiles, notices, empty, tabs, columns);
 
   function paint() {
     const all = [...store.tasks.values()];
@@ -169,7 +170,7 @@ const bytes = (number, isWhole) => (number == null ? "?" : `${isWhole ? "" : ">"
 function paintTiles(node, all) {
   const status = store.status || {};
   const at = (test) => all.filter(test).length;
-  const needs = at((task) => task.parked || waitsToLand(task) || store.lostOf(task.id) || task.state === "PENDING_APPROVAL" || task.state === "PLANNED");
+  const needs = (status.asking || 0) + at((task) => task.parked || waitsToLand(task) || store.lostOf(task.id) || task.state === "PENDING_APPROVAL" || task.state === "PLANNED");
   const tiles = [
     ["At work", String(at((task) => columnOf(task) === "work"))],
     ["Need you", String(needs), needs ? "ask" : ""],

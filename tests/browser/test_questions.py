@@ -1,0 +1,53 @@
+"""Two browsers: one sees what an agent asks, the other answers, and the first one learns of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser.site import Site
+from kit.tasks import journal
+from kit.waiting import wait_for
+
+pytest.importorskip("playwright")
+from playwright.sync_api import expect
+
+Look = Callable[..., Any]
+
+
+def test_a_question_is_seen_in_one_browser_and_answered_in_another(site: Site, look: Look, tmp_path: Path) -> None:
+    ran = tmp_path / "ran.txt"
+    page = look(site.start())
+    # As wide as a phone.
+    phone = look(site, width=360)
+    site.add("one", f"ask-later run echo '<b>x</b>' >> {ran}\nwrite one 1", permissions="ask")
+    question = page.locator('[data-question="one.1.q1"]')
+    expect(question).to_be_visible()
+    expect(question.locator("pre")).to_contain_text("echo '<b>x</b>'")
+    asked = phone.locator('[data-question="one.1.q1"]')
+    expect(asked).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    asked.locator("[data-action=allow]").click()
+    expect(question).to_be_hidden()
+    expect(page.locator("[data-column=good] .card[data-task=one]")).to_be_visible()
+    assert ran.read_text() == "<b>x</b>\n"
+
+
+def test_an_answer_in_words_and_a_denial_reach_the_agent(site: Site, look: Look) -> None:
+    page = look(site.start())
+    site.add("one", "ask-later question Which colour?\nask-later run false\nwrite one 1", permissions="ask")
+    page.locator('[data-question="one.1.q1"] [data-action=say]').click()
+    page.get_by_label("Your answer").fill("the blue one")
+    page.get_by_role("dialog").get_by_role("button", name="Answer").click()
+    page.locator('[data-question="one.1.q2"] [data-action=deny]').click()
+    page.get_by_label("Reason, for the agent").fill("not now")
+    page.get_by_role("dialog").get_by_role("button", name="Deny").click()
+    expect(page.locator("[data-column=good] .card[data-task=one]")).to_be_visible()
+    answers = wait_for(lambda: journal(site.repo, "question_answered"))
+    assert [(each.inputs["answer"], each.inputs["words"]) for each in answers] == [
+        ("say", "the blue one"),
+        ("deny", "not now"),
+    ]
