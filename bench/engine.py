@@ -26,6 +26,7 @@ from holdfast.storage.journal.writer import Journal
 from holdfast.storage.records import attempt_folder
 
 AGENTS = 20
+APPENDS = 100
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 POLL_S = 0.1
@@ -169,7 +170,7 @@ def watch(repo: Repo, runners: dict[int, Used]) -> None:
 
 
 def burning(repo: Repo, wal: Path, rounds: int) -> Iterator[Row]:
-    """The journal's rate while others burn all the CPU they get: our agents, and programs of another terminal."""
+    """The journal while others burn all the CPU they get: our agents, and programs of another terminal."""
     wal.mkdir()
     for number in range(AGENTS):
         repo.add(f"t{number}", command="while :; do :; done")
@@ -178,44 +179,49 @@ def burning(repo: Repo, wal: Path, rounds: int) -> Iterator[Row]:
         ours = [each.group for each in repo.agents()]
         cores = os.cpu_count() or 1
         with stopped(ours):
-            for what, count in (("one terminal's programs", cores), (f"{AGENTS} programs of one terminal", AGENTS)):
+            for what, count in (
+                (f"{cores} programs of another terminal", cores),
+                (f"{AGENTS} programs of another terminal", AGENTS),
+            ):
                 with other_terminal(count) as group:
                     yield appends_beside(journal, what, [group], rounds)
         yield appends_beside(journal, f"{AGENTS} agents", ours, rounds)
 
 
 def appends_beside(journal: Journal, what: str, groups: list[int], rounds: int) -> Row:
-    """Idle, niceness only, and as it is (each write goes first where it may), in turn; the load is stopped for the
-    first. The reference goes first, too: so a machine that is busy otherwise slows all alike."""
+    """One append at a time, as a run makes them: idle, with niceness only, and as it is (each write goes first where it
+    may), in turn; the load is stopped for the first. The reference goes first, too, so that a machine that is busy
+    otherwise slows all alike."""
 
-    def rate(*, burns: bool, goes_first: bool) -> float:
+    def median_s(*, burns: bool, goes_first: bool) -> float:
         for group in groups:
             os.killpg(group, signal.SIGCONT if burns else signal.SIGSTOP)
         time.sleep(0.2)
-        number, began = 0, time.perf_counter()
-        with usual_priority() if not goes_first else contextlib.nullcontext():
-            while (taken := time.perf_counter() - began) < 0.3:
+        taken = []
+        with contextlib.nullcontext() if goes_first else usual_priority():
+            for _ in range(APPENDS):
+                began = time.perf_counter()
                 journal.append("turn_completed", {"task": "fix-login"}, actor="loop")
-                number += 1
-        return number / taken
+                taken.append(time.perf_counter() - began)
+        return statistics.median(taken)
 
     niced: list[float] = []
 
     def beside() -> float:
-        niced.append(rate(burns=True, goes_first=False))
-        return rate(burns=True, goes_first=True)
+        niced.append(median_s(burns=True, goes_first=False))
+        return median_s(burns=True, goes_first=True)
 
     try:
-        ratio, mine, theirs = alternate(beside, lambda: rate(burns=False, goes_first=True), rounds)
+        ratio, mine, theirs = alternate(beside, lambda: median_s(burns=False, goes_first=True), rounds)
     finally:
         for group in groups:
             os.killpg(group, signal.SIGCONT)
     only_nice = statistics.median(niced[1:])
     detail = (
-        f"{mine:,.0f}/s against {theirs:,.0f}/s idle, {os.cpu_count()} cores; with niceness only {only_nice:,.0f}/s, "
-        f"{only_nice / theirs:.2f} of idle. {urgency.in_words()}"
+        f"median {mine * 1e3:.2f} ms, idle {theirs * 1e3:.2f} ms, with niceness only {only_nice * 1e3:.2f} ms "
+        f"({only_nice / theirs:.0f} times idle); {os.cpu_count()} cores; {urgency.in_words()}"
     )
-    return Row(f"durable appends while {what} burn CPU", "the same, idle", ratio, 0.7, False, detail)
+    return Row(f"a durable append while {what} burn CPU", "the same, idle", ratio, 3, True, detail)
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from kit.project import landed, layout, settings, sound, state
 from kit.tasks import journal
 from kit.waiting import wait_for
 
-pytestmark = pytest.mark.usefixtures("no_agent_left")
+pytestmark = [pytest.mark.usefixtures("no_agent_left"), pytest.mark.heavy]
 
 
 def task(repo: Path, *steps: dict[str, Any], verify: str = "true", **plan: Any) -> Path:

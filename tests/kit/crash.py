@@ -80,7 +80,8 @@ def make_template(folder: Path) -> Path:
     (repo / "old.txt").write_text("old\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "something to remove")
-    settings(repo, max_resumes=1000, max_attempts=10, grace_s=0.5, question_timeout_s=0.2)
+    kept = {"max_resumes": 1000, "max_attempts": 10, "grace_s": 0.5, "question_timeout_s": 0.2}
+    settings(repo, **kept, worktree={"setup": ["true"]})
     for name in ("gone", "changed", "never"):
         add(repo, name, "write never.txt x")
     # They go with `gone`, whose file is deleted.

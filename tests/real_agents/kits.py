@@ -299,7 +299,14 @@ def _by_protocol(kit: Kit, acp: list[str], **more: Any) -> Kit:
     return replace(kit, name=name, program=acp[0], settings=settings, own=(), **more)
 
 
-GEMINI_ACP = _by_protocol(GEMINI, ["gemini", "--acp", "--model", "{model}"], counts="prompts")
+GEMINI_ACP = _by_protocol(
+    GEMINI,
+    ["gemini", "--acp", "--model", "{model}"],
+    counts="prompts",
+    cannot={
+        "limited": "it waits for a short limit by itself, in silence; a long one pauses the task",
+    },
+)
 OPENCODE_ACP = _by_protocol(
     OPENCODE,
     ["opencode", "acp"],
@@ -309,6 +316,7 @@ OPENCODE_ACP = _by_protocol(
         "spend": "it reports the tokens of its last answer only, and no cost",
         "limited": "it retries in silence",
         "usage": "it retries in silence",
+        "failures": "it does not say that its model refuses a key; the rest holds",
         "unreachable": "it retries in silence when the server answers 503 or resets; a refused connection is an outage",
     },
 )

@@ -63,7 +63,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "appends-after": tuple(name for name in named("append.", end=".after") if name not in (*ABANDONED, *BATCHED)),
     "abandoned": ABANDONED,
     "runner": named("runner."),
-    "verify-and-worktree": named("verify.", "worktree."),
+    "verify-and-worktree": named("verify.", "worktree.", "setup."),
     "land-and-refresh": (*named("land.", "refresh."), BATCHED[0]),
     "effects": (*POINTS, BATCHED[1]),
     "chain": named("chain."),

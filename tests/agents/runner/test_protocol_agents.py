@@ -94,21 +94,6 @@ def test_a_tool_that_is_asked_for_waits_until_the_turn_before_it_is_saved(talk: 
     assert talk.bench.tree(second.snapshot) == {"a", "b", "c"}
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "is_allowed"),
-    [
-        ("skip", "execute", True),
-        ("full", "execute", True),
-        ("edits", "edit", True),
-        ("edits", "execute", False),
-        ("own", "edit", False),
-    ],
-)
-def test_a_request_for_permission_is_answered_by_the_mode(talk: Talk, mode: str, kind: str, is_allowed: bool) -> None:
-    ended = talk.run({"write": "b", "ask": 1, "kind": kind}, {"say": "end"}, permissions=mode)
-    assert ended.ending is Ending.DONE and talk.bench.is_in("b")() is is_allowed
-
-
 def test_a_killed_agent_is_resumed_and_redoes_one_turn_at_most(talk: Talk) -> None:
     steps = ({"say": "hm"}, {"write": "b"}, {"cost": 0.5}, {"write": "c", "kill": 1}, {"cost": 0.75})
     assert talk.run(*steps).ending is Ending.CRASHED
@@ -162,46 +147,6 @@ def test_an_agent_ends_with_its_runner_or_is_found_by_the_next(talk: Talk) -> No
     wait_for(lambda: is_dead(agent), "the end of the agent")
 
 
-@pytest.mark.parametrize(
-    ("error", "ending", "told"),
-    [
-        ({"code": -32000, "message": "Authentication required"}, Ending.AUTH_MISSING, "Sign in with"),
-        ({"code": 429, "message": "Rate limit exceeded"}, Ending.RATE_LIMITED, "Rate limit"),
-        ({"code": -32603, "message": "Internal error", "data": {"details": "fetch failed: ECONNREFUSED"}},
-         Ending.UNREACHABLE, "ECONNREFUSED"),
-        ({"code": 503, "message": "no words"}, Ending.UNREACHABLE, "no words"),
-        ({"code": 500, "message": "Incomplete JSON"}, Ending.FAILED, "Incomplete"),
-        ({"code": -32603, "message": "no words", "data": {"errorKind": "rate_limit"}}, Ending.RATE_LIMITED, "no words"),
-        ({"code": -32603, "message": "API Error: Request rejected (401) no words"}, Ending.AUTH_MISSING, "Sign in"),
-        ({"code": -32603, "message": "API Error: 529 no words"}, Ending.UNREACHABLE, "no words"),
-        ({"code": -32603, "message": "Boom"}, Ending.FAILED, "Boom"),
-        ({}, Ending.FAILED, "did not say why"),
-    ],
-)  # fmt: skip
-def test_an_error_of_the_prompt_is_what_it_means_for_the_task(
-    talk: Talk, error: dict[str, Any], ending: Ending, told: str
-) -> None:
-    ended = talk.run({"say": "x"}, {"error": error})
-    assert ended.ending is ending and told in ended.detail
-
-
-@pytest.mark.parametrize(
-    ("plan", "ending", "told"),
-    [
-        ({"reason": "refusal"}, Ending.REFUSED, "x"),
-        ({"reason": "max_tokens"}, Ending.FAILED, "most tokens"),
-        ({"reason": "whatever"}, Ending.FAILED, "'whatever'"),
-        ({"initialize": {"protocolVersion": 2}}, Ending.FAILED, "version 2 of the protocol; Holdfast speaks version 1"),
-        ({"opened": {"error": {"code": -32000, "message": "Authentication required"}}}, Ending.AUTH_MISSING, "mine"),
-        ({"model": "large"}, Ending.FAILED, "does not offer the model large"),
-        ({"exits": 3}, Ending.FAILED, "code 3"),
-    ],
-)  # fmt: skip
-def test_an_end_without_success_says_why(talk: Talk, plan: dict[str, Any], ending: Ending, told: str) -> None:
-    ended = talk.run({"say": "x"}, **plan)
-    assert ended.ending is ending and told in ended.detail
-
-
 def test_the_model_is_asked_for_in_the_way_that_the_agent_offers(talk: Talk) -> None:
     grouped = [{"name": "all", "options": [{"value": "large", "name": "Large"}]}]
     option = {"id": "m", "category": "model", "type": "select", "currentValue": "small", "options": grouped}
@@ -250,13 +195,6 @@ def test_nothing_that_an_agent_prints_breaks_the_runner(talk: Talk) -> None:
     assert (ended.ending, ended.turn, ended.spent.usd) == (Ending.DONE, 1, 0.0)
     assert talk.bench.turns()[0].files == ["b"]
     assert any("was not read" in each for each in talk.bench.refusals())
-
-
-@pytest.mark.parametrize("method", ["fs/read_text_file", "fs/write_text_file", "terminal/create", "x/" + "y" * 500])
-def test_a_method_that_is_not_offered_is_answered_with_an_error(talk: Talk, method: str) -> None:
-    assert talk.run({"request": method}).ending is Ending.DONE
-    (told,) = talk.said()
-    assert json.loads(told)["error"]["code"] == -32601 and json.loads(told)["id"] == "req"
 
 
 def test_an_agent_that_ends_before_its_answer_has_not_finished(talk: Talk) -> None:

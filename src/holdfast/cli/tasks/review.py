@@ -87,14 +87,15 @@ def _diffs(reviews: Reviews, material: ReviewMaterial) -> list[ReviewDiff]:
 
 
 def _given(comments: Any) -> tuple[str, list[Any]]:
+    name = getattr(comments, "name", "standard input")
     try:
         found = msgspec.json.decode(comments.read())
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(detail=f"{comments.name}: {error}") from None
+        raise InputError(detail=f"{name}: {error}") from None
     if isinstance(found, list):
         return "", found
     if not isinstance(found, dict) or set(found) - {"summary", "comments"}:
-        raise InputError(detail=f"{comments.name}: a list of comments is needed, or an object with `comments`")
+        raise InputError(detail=f"{name}: a list of comments is needed, or an object with `comments`")
     return str(found.get("summary", "")), found.get("comments", [])
 
 
