@@ -44,6 +44,7 @@ verify:
   - pytest -q
   - {name: lint, command: [ruff, check], timeout_s: 60, repeatable: no}
 approve: yes
+permissions: ask
 may_change_nothing: true
 not_before: 2026-01-31T12:00:00+01:00
 labels: [bug]
