@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.harness import Row
 
-PARTS = ("journal", "blobs", "snapshot", "tasks", "cli", "engine", "preparation", "server")
+PARTS = ("journal", "blobs", "snapshot", "tasks", "cli", "engine", "preparation", "judging", "server")
 REPOSITORY = Path(__file__).parent.parent
 MARK = "<!-- from `make bench ARGS=--docs` -->"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.decisions.questions import ANSWER_POINTS
 from holdfast.domain.task import TaskState
 from holdfast.storage.records import attempt_folder
 from kit.git import git
@@ -165,7 +166,8 @@ def test_always_writes_a_rule_that_the_next_call_goes_by(repo: Path, ran: Path) 
     before = layout(repo).settings.read_text()
     name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\n", ran)
     # Killed between the rule and the answer: asked again, the rule is there once.
-    holdfast(repo, "answer", name, "--always", code=None, env={"HOLDFAST_CRASH_AT": "answer.ruled:1"})
+    (point,) = ANSWER_POINTS
+    holdfast(repo, "answer", name, "--always", code=None, env={"HOLDFAST_CRASH_AT": f"{point}:1"})
     assert state(repo).asking and not journal(repo, "question_answered")
     holdfast(repo, "answer", name, "--always")
     text = layout(repo).settings.read_text()

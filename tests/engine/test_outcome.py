@@ -58,6 +58,7 @@ TABLE: dict[Ending, tuple[TaskState, str, str, bool, bool, list[str]]] = {
     # A person has to change something first.
     E.AUTH_MISSING: (S.FAILED, FAIL, "auth_missing", False, False, [DETAIL]),
     E.STOPPED: (S.OPEN, BACK, "shutdown", False, False, ["t.1 pauses: It is so."]),
+    E.ASKING: (S.OPEN, BACK, "asked", False, False, ["t.1 pauses: It is so."]),
     # Neither a failure nor an outage: the same attempt goes on, in another conversation.
     E.SESSION_FULL: (
         S.OPEN,

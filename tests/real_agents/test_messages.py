@@ -17,10 +17,11 @@ WORDS = "Mind the gap, please."
 
 
 def expect_told(site: Site, before: int) -> None:
-    """Once, after so many requests, with all that was said before, and without another attempt."""
+    """Not before so many requests, with all that was said before, and without another attempt."""
     asked = site.model.requests
-    assert not any(each.has(WORDS) for each in asked[:before]) and all(each.has(WORDS) for each in asked[before:])
-    assert asked[before].has("marker-42"), "the conversation is not the same"
+    told = [each for each in asked if each.has(WORDS)]
+    assert told and not any(each.has(WORDS) for each in asked[:before]) and asked[-1].has(WORDS)
+    assert told[0].has("marker-42"), "the conversation is not the same"
     assert site.task.attempts == 1 and site.task.told == ()
     site.sound()
 
@@ -39,8 +40,10 @@ def test_an_agent_at_work_is_told_after_its_turn(kit: Kit, tmp_path: Path) -> No
         site.model.release()
         site.finished(run)
         expect_told(site, before=1)
-        assert site.task.state is TaskState.CLOSED and site.landed("b.txt") == "once" and site.landed("c.txt") == "more"
-        assert site.task.start.number == (1 if kit.name in HOOKED else 2) and site.task.attempt.turn == 2
+        assert site.task.state is TaskState.CLOSED and site.landed("b.txt") == "once"
+        assert site.task.start.number == (1 if kit.name in HOOKED else 2)
+        # One without a hook may have asked its model once more before it was ended: that answer is lost.
+        assert kit.name not in HOOKED or (site.task.attempt.turn == 2 and site.landed("c.txt") == "more")
         told = [each for each in site.records("events") if each["type"] == "told"]
         assert [each["text"] for each in told] == [WORDS]
 

@@ -35,6 +35,8 @@ _PLACEHOLDERS = (
     (r"\b[0-9a-f]{12}\b", "############"),
     (r"\b\d+\.\d s\b", "N.N s"),
     (r"\bpid \d+\b", "pid NNNN"),
+    (r"\b\d+(\.\d+)? [KMGT]?B\b", "N GB"),
+    (r"\bload \d+\.\d on \d+ cores?\b", "load N.N on N cores"),
 )
 
 # A server of its own for each: the socket of one that ends is not there at once.

@@ -98,7 +98,10 @@ def _apart(decision: DecisionContext, task: Task, work: Callable[[DecisionContex
     landing_thread = decision.context.landing_thread
     if landing_thread is None:
         return work(decision, task)
-    if not landing_thread.task:
+    judgings = decision.context.judgings
+    if task.id in judgings.ahead:
+        judgings.withdraw(task.id)
+    elif not landing_thread.task:
         landing_thread.begin(task.id, lambda: work(decision, task), decision.key)
     raise Later
 

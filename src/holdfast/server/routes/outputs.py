@@ -88,6 +88,9 @@ class AgentEventRow(msgspec.Struct, frozen=True, omit_defaults=True):
     wait_s: float = 0.0
     kind: str = ""
     tool: str = ""
+    defers: bool = False
+    preview: str = ""
+    cannot: str = ""
     tokens: int = 0
     seconds: float = 0.0
     files: list[str] = []
