@@ -164,7 +164,7 @@ def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
 
 def test_always_writes_a_rule_that_the_next_call_goes_by(repo: Path, ran: Path) -> None:
     before = layout(repo).settings.read_text()
-    name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\n", ran)
+    name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\nwrite d.txt done\n", ran)
     # Killed between the rule and the answer: asked again, the rule is there once.
     (point,) = ANSWER_POINTS
     holdfast(repo, "answer", name, "--always", code=None, env={"HOLDFAST_CRASH_AT": f"{point}:1"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from typing import Any, Literal
 
@@ -147,6 +146,11 @@ def _change(edit: dict[str, Any]) -> str:
         old, new = "", edit["content"]
     if not isinstance(old, str) or not isinstance(new, str):
         return ""
-    lines = difflib.ndiff(old.splitlines(), new.splitlines()) if len(old) + len(new) < PREVIEW_CHARS_MAX else ()
-    told = [line for line in lines if not line.startswith("? ")] or [f"+ {line}" for line in new.splitlines()]
-    return "\n".join(f"{line[0]}{line[2:]}" for line in told)
+    if len(old) + len(new) >= PREVIEW_CHARS_MAX:
+        return "\n".join(f"+{line}" for line in new.splitlines())
+    # Where it is needed: every command reads entries, and few of them are questions about edits.
+    import difflib
+
+    # Not `ndiff`, whose time an agent could choose: it compares every line with every other, letter by letter.
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=len(old), lineterm="")
+    return "\n".join(list(lines)[3:])
