@@ -176,7 +176,7 @@ def test_a_disk_that_fills_up_pauses_the_run_which_goes_on_when_there_is_room(
     is emptied when the run says that it cannot go on."""
     here = small_disk(tmp_path / "disk", repo)
     filler, fired = here.parent / "filler", list[str]()
-    settings(here, sandbox="none", max_agents=1, disk_free_min=None)
+    settings(here, sandbox="none", max_agents=1, disk_free_min=0)
     big, once = "head -c 4000000 /dev/urandom > big.bin", f"once {here.parent}/once:"
     if when == "spawn":
         subprocess.run(["sh", "-c", big], cwd=here, check=True)
