@@ -221,7 +221,8 @@ class Case:
         assert {name: str(task.state) for name, task in state(self.repo).tasks.items()} == FINAL
         expect_sound(self.repo, self.log, LANDING)
         assert git(self.repo, "rev-parse", "main^{tree}") == tree
-        assert [path.name for path in layout(self.repo).worktrees.iterdir() if path.name[0] != "."] == ["asks"]
+        left = [path.name for path in layout(self.repo).worktrees.iterdir() if path.name[0] != "."]
+        assert left == ["asks"], left
 
 
 def expect_sound(repo: Path, log: Path, landing: Iterable[str]) -> None:
