@@ -151,7 +151,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         spawn=spawn,
         worktrees=trees,
         preparation=preparation,
-        turns=Follower(ledger, layout),
+        turns=Follower(ledger, layout, note),
         missing_sandbox=functools.partial(sandbox.missing, tries=True),
         resolve_sandbox=sandbox.resolved,
         clock=app.clock,

@@ -54,7 +54,7 @@ def answer(decision: DecisionContext, asked: QuestionReply) -> Answer:
             )
         if question.kind == "permission" and asked.answer == "say":
             raise InputError(
-                detail=f"{asked.question} asks for leave to make a call, and words are no leave. Nothing was answered: "
+                detail=f"{asked.question} asks for leave to make a call, and words are no leave: "
                 f"type `holdfast answer {asked.question} --allow`, or `--deny WHY` to tell its agent what to do instead"
             )
         inputs = {

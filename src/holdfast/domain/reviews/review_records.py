@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.domain.wording import plain
+
 Side = Literal["old", "new"]
 Verdict = Literal["approve", "send_back"]
 
@@ -51,10 +53,11 @@ class ReviewComment(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """`src/a.py, line 3`, `src/a.py, lines 3-5 (as before the change)`; the name alone for a whole file."""
+        path = plain(self.path)
         if not self.line:
-            return self.path
+            return path
         lines = f"line {self.line}" if self.last == self.line else f"lines {self.line}-{self.last}"
-        return f"{self.path}, {lines}" + (" (as before the change)" if self.side == "old" else "")
+        return f"{path}, {lines}" + (" (as before the change)" if self.side == "old" else "")
 
 
 class ReviewDrafted(msgspec.Struct, frozen=True):
