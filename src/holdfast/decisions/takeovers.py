@@ -41,7 +41,7 @@ _UNSETTLED = AT_WORK | {TaskState.ORPHANED}
 class Taking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The process that has the task; after its end the task is given back. Without one only a person does that.
 
-    `park`: when it is given back it waits for `resume`, whoever gives it back.
+    `park`: when it is given back it waits for `resume`.
     """
 
     task: str
@@ -184,7 +184,7 @@ def _is_held(taken: Taken) -> bool:
 
 
 def return_abandoned(context: RunContext) -> None:
-    """Gives back every task whose taker's process is dead, parked: it may have died in the middle of anything."""
+    """Gives back every task whose taker's process is dead, parked: it may have died in the middle of something."""
     for task in [each for each in context.ledger.state.tasks.values() if each.taken is not None]:
         if task.taken is None or _is_held(task.taken):
             continue
