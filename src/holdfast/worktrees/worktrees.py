@@ -323,7 +323,10 @@ class Worktrees:
         states = self.snapshots(path.name, landed).submodules() if known else {}
         wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
         confine = self._confine(path, [self.store.prepare().work])
-        return content.is_tree(repository, wanted, self.store, self._but_left_out(path.name), states, confine=confine)
+        # Not by the worktree's own index, to which an agent may have added a file that is left out.
+        names, copied = self.left_out(path.name), left_out(self.private(path.name))
+        which = functools.partial(content.all_but, names, copied)
+        return content.is_tree(repository, wanted, self.store, which, states, confine=confine)
 
     def _but_left_out(self, task: str) -> list[str]:
         ask = functools.partial(self._git, self.path(task))
