@@ -139,8 +139,8 @@ def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Lines:
             yield "", "another attempt follows by itself"
     elif task is not None and task.state is TaskState.OPEN and (last := last_reason(task)):
         yield "last try", last
-    elif task is not None and task.state is TaskState.CANCELLED and (last := task.outcome.get("detail")):
-        yield "because", str(last)
+    elif task is not None and task.state is TaskState.CANCELLED and (last := last_reason(task)):
+        yield "because", last
     output = facts.get("gate_output") or []
     yield from (("", f"| {line}") for line in output)
     if output:
