@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
+from holdfast.agents.adapters import script
 from holdfast.decisions.questions import ANSWER_POINTS
 from holdfast.domain.task import TaskState
+from holdfast.questions.records import Verdict
 from holdfast.storage.records import attempt_folder
 from kit.git import git
 from kit.program import begin, holdfast
@@ -90,6 +94,26 @@ def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None
     holdfast(repo, "answer", name, "--say", "the blue one")
     holdfast(repo, "run")
     assert git(repo, "show", "main:answer.txt") == "the blue one"
+
+
+def test_words_are_no_leave_to_make_a_call(repo: Path, ran: Path) -> None:
+    name = asking(repo, LATER, ran)
+    said = holdfast(repo, "answer", name, "--say", "go on", code=2)
+    assert "words are no leave" in said and f"holdfast answer {name} --allow" in said
+    assert not journal(repo, "question_answered") and state(repo).asking == {"a"}
+    # As an older journal may have it.
+    (question,) = state(repo).tasks["a"].questions
+    assert replace(question, answer="say", words="go on").verdict.decision == "deny"
+
+
+@pytest.mark.parametrize("decision", ["deny", "say", "own"])
+def test_the_scripted_agent_makes_a_call_only_when_it_is_allowed(
+    ran: Path, decision: Literal["deny", "say", "own"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script._turn("run", f"touch {ran}", "1", Verdict(decision, "words"))
+    assert not ran.exists() and '"ok":false' in capsys.readouterr().out
+    script._turn("run", f"touch {ran}", "2", Verdict("allow"))
+    assert ran.exists()
 
 
 def test_a_second_answer_is_refused_and_says_who_answered_what(repo: Path, ran: Path) -> None:

@@ -142,7 +142,11 @@ SENTENCES: dict[str, Sentence] = {
     "task_taken": Sentence("taken by {by}, process {pid} on {host}", "{by} has taken it"),
     "task_given_back": Sentence(
         "given back; the worktree is saved as {saved}",
-        lambda given: "Given back" + (": the process that had it is gone" if given.get("died") else ", as it was left"),
+        lambda given: (
+            "Given back"
+            + (": the process that had it is gone" if given.get("died") else ", as it was left")
+            + ("; it waits for `holdfast resume`" if given.get("park") else "")
+        ),
     ),
     "request_answered": Sentence("a request was answered with {status}", log="A request was answered with {status}"),
     "task_move_refused": Sentence(
