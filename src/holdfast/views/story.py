@@ -211,6 +211,7 @@ _EVENTS = {
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
     ("task_closed", "janitor_verified_and_merged"): "Verified and landed",
     ("task_closed", "approval_granted"): "Approved and landed",
+    ("task_setup_failed", "not_started"): "Setting up its worktree was interrupted, and is done again",
     ("task_failed", "verification_rejected"): "What it made did not pass",
     ("task_failed", "approval_rejected"): "Rejected by a person",
     ("task_failed", "subtask_timeout_escalation"): "Its subtasks took too long",
@@ -331,6 +332,8 @@ def _detail(entry: Entry) -> str:
     if not kind.endswith(("_failed", "_abandoned", "_parked", "task_orphaned", "task_blocked")):
         return ""
     given = _compact(inputs.get("reason") or "")
+    if (kind, given) == ("task_setup_failed", "not_started"):
+        return ""
     why = _compact(outcome.get("detail") or entry.output.get("detail") or "") or _REASONS.get(given, given)
     again = "; another attempt follows" if inputs.get("again") else ""
     why = why.removesuffix(".") if again else why
