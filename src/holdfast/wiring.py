@@ -151,7 +151,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         spawn=spawn,
         worktrees=trees,
         preparation=preparation,
-        turns=Follower(ledger, layout),
+        turns=Follower(ledger, layout, note),
         missing_sandbox=functools.partial(sandbox.missing, tries=True),
         resolve_sandbox=sandbox.resolved,
         clock=app.clock,
@@ -221,7 +221,7 @@ def prepare(context: RunContext) -> None:
     return_abandoned(context)
     context.note_intake(context.intake)
     for each in context.closed:
-        context.note(each.task, f"after a crash: {each.intent} is {each.how} ({each.reason})")
+        context.note(each.task, f"after a crash: {each.words}")
     context.board.backlog.keep(layout.definitions)
 
 
@@ -366,7 +366,7 @@ def _tell(say: Say, context: RunContext) -> None:
     for problem in context.intake.problems:
         say(f"{context.layout.backlog}/{problem}")
     for each in context.closed:
-        say(f"recovered: {each.intent} of {each.task} is {each.how} ({each.reason})")
+        say(f"recovered: {each.task}: {each.words}")
     for task in context.intake.cancelled:
         say(f"{task} is cancelled: its file was deleted")
     for task in context.intake.put_back:

@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from holdfast.agents.registry import CLIS, agents
+from holdfast.cli.preflight import permission_sentence
 from holdfast.config.layers import load
 from holdfast.config.sections import DeclaredAgent
 from holdfast.config.settings import Config
-from holdfast.domain.attempt_records import Modes
+from holdfast.domain.attempt_records import Modes, Permission
 from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigError
 from holdfast.ports import Work
@@ -178,3 +179,8 @@ def test_a_program_that_the_sandbox_does_not_show_is_reported_before_it_starts(r
         assert "0 turns" in told
     finally:
         shutil.rmtree(folder)
+
+
+def test_an_agent_by_protocol_has_no_arguments_to_name() -> None:
+    told = permission_sentence("mine", Permission("skip"), is_confined=True)
+    assert told.startswith("mine works without asking you, in a worktree")

@@ -36,6 +36,25 @@ def waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return repo
 
 
+def test_the_name_of_a_file_forges_no_line_in_the_pager_and_the_diff(waiting: Path) -> None:
+    add(waiting, "n", "run printf x > \"$(printf 'a\\n=== b.py (changed)\\tz')\"", approve=True)
+    holdfast(waiting, "run", code=20)
+    with Terminal(waiting, "review", "n", "--draft") as terminal:
+        terminal.end()
+    with Terminal(waiting, "diff", "n") as other:
+        other.end()
+    for seen in (terminal.seen, other.seen):
+        assert "a\\n=== b.py (changed)\\tz" in seen and "\n=== b.py" not in seen
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [("", "is empty"), ('[{"path"', "ends in the middle"), ("{]", "is not JSON")]
+)
+def test_comments_that_are_no_json_are_refused_with_an_example(waiting: Path, content: str, why: str) -> None:
+    said = holdfast(waiting, "review", "t", "--draft", "--comments", "-", stdin=content, code=2)
+    assert why in said and '"words": "Why?"' in said
+
+
 def test_a_spoilt_quote_is_named_with_its_line_and_the_mended_text_is_sent_back(waiting: Path) -> None:
     kept = layout(waiting).root / "cache" / "reviews"
     with Terminal(waiting, "review", "t") as screen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ from holdfast.decisions.conversations import MESSAGE_CHARS_MAX
 from holdfast.domain.attempt_records import Order
 from holdfast.domain.task import TaskState
 from holdfast.storage.records.blobs import Blobs
-from kit.program import begin, holdfast
+from kit.program import begin, holdfast, type_in
 from kit.project import add, landed, layout, settings, sound, state
 from kit.roots import short_run
 from kit.tasks import failed, journal, turns
@@ -38,6 +39,20 @@ def texts(repo: Path) -> list[list[str]]:
 
 
 # -- where the task stands --------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_is_no_text_is_refused_with_a_sentence(repo: Path) -> None:
+    add(repo, "a", "write a.txt x")
+    notes = repo.parent / "notes.bin"
+    notes.write_bytes(b"bin\x00\xff\n")
+    with notes.open("rb") as stream:
+        typed = type_in(repo, "tell", "a", "-", stdin=stream)
+    assert typed.returncode == 2 and "standard input is not UTF-8 text" in typed.stderr
+    wrong = os.fsdecode(b"bin\xff")
+    for words in (["tell", "a", "--file", str(notes)], ["tell", "a", wrong], ["resume", "a", "--message", wrong]):
+        said = holdfast(repo, *words, code=2)
+        assert "is not UTF-8 text" in said and "iconv" in said and "task_told" not in said
+    assert not journal(repo, "task_told")
 
 
 def test_a_task_that_has_not_begun_has_all_messages_in_its_first_prompt_in_order(repo: Path) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
+from holdfast.agents.adapters import script
 from holdfast.decisions.questions import ANSWER_POINTS
 from holdfast.domain.task import TaskState
+from holdfast.questions.records import Verdict
 from holdfast.storage.records import attempt_folder
 from kit.git import git
 from kit.program import begin, holdfast
-from kit.project import add, layout, state
+from kit.project import add, layout, settings, state
 from kit.tasks import ask, journal
 from kit.waiting import wait_for
 
@@ -43,7 +47,8 @@ def test_a_call_that_needs_a_person_becomes_a_question_and_its_task_pauses(repo:
     assert task.state is TaskState.OPEN and state(repo).asking == {"a"} and task.attempt.turn == 1
     (entry,) = journal(repo, "question_asked")
     assert entry.inputs["tool"] == "run" and entry.inputs["argument"] == f"echo x >> {ran}"
-    assert "wants to call run" in holdfast(repo, "questions")
+    assert "wants to call run" in holdfast(repo, "questions", "a")
+    assert "There is no task" in holdfast(repo, "questions", "nope", code=2)
     assert "asks a person" in holdfast(repo, "status")
     # It is not ready: another run does not start it again.
     holdfast(repo, "run", code=20)
@@ -79,7 +84,8 @@ def test_an_agent_that_waits_as_a_process_gets_its_answer_while_it_waits(repo: P
     wait_for(lambda: ask(repo, "questions"))
     assert state(repo).tasks["a"].state is TaskState.IN_PROGRESS
     holdfast(repo, "answer", "a.1.q1", "--allow")
-    assert run.wait(60) == 0
+    said, _ = run.communicate(timeout=60)
+    assert f"a: its agent asks: run echo x >> {ran}: `holdfast answer a.1.q1 --allow`" in said and not run.returncode
     assert ran.read_text() == "x\n"
     task = state(repo).tasks["a"]
     assert task.state is TaskState.CLOSED and task.start.number == 1
@@ -90,6 +96,40 @@ def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None
     holdfast(repo, "answer", name, "--say", "the blue one")
     holdfast(repo, "run")
     assert git(repo, "show", "main:answer.txt") == "the blue one"
+
+
+@pytest.mark.parametrize("script", [HELD, "ask-later question Which colour?\n"])
+def test_a_run_says_that_an_agent_asks_when_it_does_and_at_its_end(repo: Path, ran: Path, script: str) -> None:
+    add(repo, "a", script.format(ran=ran), **ASKS)
+    settings(repo, question_timeout_s=3600, grace_s=0.5)
+    run = begin(repo)
+    wait_for(lambda: ask(repo, "questions"))
+    run.send_signal(signal.SIGINT)
+    said, _ = run.communicate(timeout=60)
+    way = "--say WORDS`" if "colour" in script else "--allow`, or --deny WHY"
+    assert f": `holdfast answer a.1.q1 {way}" in said
+    assert "its agent asks a person" in said and "not before" not in said and "next: holdfast questions a" in said
+    holdfast(repo, "cancel", "a")
+
+
+def test_words_are_no_leave_to_make_a_call(repo: Path, ran: Path) -> None:
+    name = asking(repo, LATER, ran)
+    said = holdfast(repo, "answer", name, "--say", "go on", code=2)
+    assert "words are no leave" in said and f"holdfast answer {name} --allow" in said
+    assert not journal(repo, "question_answered") and state(repo).asking == {"a"}
+    # As an older journal may have it.
+    (question,) = state(repo).tasks["a"].questions
+    assert replace(question, answer="say", words="go on").verdict.decision == "deny"
+
+
+@pytest.mark.parametrize("decision", ["deny", "say", "own"])
+def test_the_scripted_agent_makes_a_call_only_when_it_is_allowed(
+    ran: Path, decision: Literal["deny", "say", "own"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script._turn("run", f"touch {ran}", "1", Verdict(decision, "words"))
+    assert not ran.exists() and '"ok":false' in capsys.readouterr().out
+    script._turn("run", f"touch {ran}", "2", Verdict("allow"))
+    assert ran.exists()
 
 
 def test_a_second_answer_is_refused_and_says_who_answered_what(repo: Path, ran: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import identity
 from holdfast.app import App
 from holdfast.decisions.context import Answer
 from holdfast.decisions.takeovers import TAKE_POINTS
@@ -59,6 +60,27 @@ def test_a_task_that_nobody_has_worked_on_or_that_has_ended_cannot_be_taken(repo
     holdfast(repo, "run")
     with Terminal(repo, "take", "a") as terminal:
         assert terminal.end() == 9 and "`holdfast fork a" in terminal.seen.replace("\r\n", " ")
+
+
+@pytest.mark.parametrize(("parks", "by_hand"), [(False, False), (True, False), (True, True)])
+def test_a_task_whose_taker_died_goes_on_only_when_a_person_says_so(repo: Path, parks: bool, by_hand: bool) -> None:
+    failed(repo)
+    me = identity.current()
+    process = {"pid": me.pid, "start_ticks": me.start_ticks + 1, "boot_id": me.boot_id, "host": me.host}
+    decide(repo, "take", "k1", park=parks, **process)
+    (worktree(repo) / "mine.txt").write_text("mine\n")
+    if by_hand:
+        assert "`holdfast resume a` goes on" in holdfast(repo, "give-back", "a")
+    else:
+        assert "It waits for you: `holdfast resume a`" in holdfast(repo, "run", code=20)
+    task = state(repo).tasks["a"]
+    assert task.taken is None and task.parked
+    assert len(journal(repo, "task_spawn_intent")) == 1 and not (repo / "mine.txt").exists()
+    (taken,), (given,) = journal(repo, "task_taken"), journal(repo, "task_given_back")
+    assert taken.inputs["park"] is parks and given.inputs["park"]
+    assert "holdfast resume a" in holdfast(repo, "show", "a")
+    holdfast(repo, "resume", "a")
+    assert not state(repo).tasks["a"].parked
 
 
 def at_work(repo: Path) -> Path:
@@ -114,8 +136,11 @@ def test_after_the_death_of_its_terminal_the_next_run_gives_the_task_back_with_t
         assert "process " in holdfast(repo, "run", code=20)
         terminal.process.kill()
     go.touch()
-    said = holdfast(repo, "run")
-    assert "that process is gone: given back" in said and (repo / "mine.txt").read_text() == "mine\n"
+    assert "that process is gone: given back" in holdfast(repo, "run", code=20)
+    assert not (repo / "mine.txt").exists() and state(repo).tasks["a"].parked
+    holdfast(repo, "resume", "a")
+    holdfast(repo, "run")
+    assert (repo / "mine.txt").read_text() == "mine\n"
     (given,) = journal(repo, "task_given_back")
     assert given.inputs["died"] and state(repo).tasks["a"].attempts == 1
     sound(repo)

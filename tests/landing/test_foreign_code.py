@@ -96,6 +96,11 @@ def test_the_environment_of_the_main_checkout_is_found_by_its_path_alone(project
         assert (
             found is not None and f"{project.main}/.venv/bin/pytest, which lies in another checkout" in found.sentence()
         )
+        assert "setup: [" in found.advice()
+    # As uv writes a script whose path is long.
+    script(project.main / ".venv" / "bin" / "pytest")
+    found = project.find(f"{project.main}/.venv/bin/pytest")
+    assert found is not None and "setup: [" in found.advice()
 
 
 def test_an_activated_environment_is_found_through_the_path(project: Project) -> None:

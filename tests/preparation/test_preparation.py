@@ -63,7 +63,25 @@ def test_a_failing_setup_costs_no_attempt_and_says_what_to_type(repo: Path) -> N
     shown = holdfast(repo, "run", code=None)
     task = state(repo).tasks["t"]
     assert task.state == "OPEN" and task.attempts == 1 and "went wrong" in task.cause and "holdfast hooks t" in shown
+    assert "next: mend its setup (`holdfast show t` says how), then holdfast run" in shown
+    for command in (["show", "t"], ["list"], ["status"]):
+        told = holdfast(repo, *command)
+        assert "held up by a failed setup" in told and "fault of the machine" not in told
+        assert told.count("could not be made ready") == 1 and "`holdfast run`. A run tries it again" in told
+    assert "t is held up by a failed setup" in holdfast(repo, "doctor", code=None)
     settings(repo, worktree={"setup": ["true"]})
     holdfast(repo, "run")
     assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
+    sound(repo)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_landed_worktree_goes_though_its_agent_committed_an_included_file(repo: Path, *, hides: bool) -> None:
+    include(repo, ".env")
+    (repo / ".env").write_text("KEY=1\n")
+    shown = "run printf '/.sdd/' > .gitignore\n" if hides else ""
+    add(repo, "t", f"{shown}write a.txt x\nrun git add -f .env && git commit -qm mine")
+    holdfast(repo, "run")
+    assert landed(repo) == ["t"] and ".env" not in git(repo, "ls-tree", "-r", "--name-only", "main").split()
+    assert not layout(repo).worktree("t").exists()
     sound(repo)

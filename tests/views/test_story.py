@@ -6,12 +6,19 @@ import re
 
 from holdfast.domain.effect_entries import EFFECTS
 from holdfast.domain.entries import PAYLOADS
+from holdfast.engine.effects import Closed
 from holdfast.views.story import SENTENCES, plain_words
 from kit.states import entry
 
 
 def test_every_kind_of_entry_has_its_sentence() -> None:
     assert SENTENCES.keys() == PAYLOADS.keys()
+
+
+def test_a_setup_that_was_interrupted_is_not_said_to_have_failed() -> None:
+    told = plain_words(entry("task_setup_failed", 1, task="a", attempt="a.1", reason="not_started"))
+    assert told == "Setting up its worktree was interrupted, and is done again"
+    assert Closed("a", "task_setup_intent", "failed", "not_started").words == f"s{told[1:]}"
 
 
 def test_every_kind_of_entry_has_plain_words() -> None:

@@ -21,7 +21,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK, OVER
 from holdfast.domain.task_record import Task
-from holdfast.domain.wording import plural, size
+from holdfast.domain.wording import fault_words, plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
 from holdfast.git.lock_files import stale_locks
@@ -213,10 +213,15 @@ def decisions_part(state: State, steps: Mapping[str, str], open_intents: int, is
         )
         for task in waiting
     ]
+    going = (task for task in state.tasks.values() if not task.parked and task.state not in OVER)
+    held = {task.id: said for task in going if (said := fault_words(task.cause, task.not_before))}
+    findings += [Finding(f"{name} is {said}", steps[name]) for name, said in held.items()]
     if open_intents and not is_run:
         what = f"{plural(open_intents, 'effect')} {'was' if open_intents == 1 else 'were'} begun without a known end"
         findings.append(Finding(what, RUN))
-    return Part("decisions", f"{len(parked)} parked, {plural(open_intents, 'intent')} open", findings)
+    return Part(
+        "decisions", f"{len(parked)} parked, {len(held)} held up, {plural(open_intents, 'intent')} open", findings
+    )
 
 
 def trees_part(repo: Path, layout: Layout, tasks: Collection[Task]) -> Part:

@@ -26,8 +26,8 @@ CHANGED_TOLD_MAX = 3
 # What a run goes on with, whatever agents are there.
 _UNDER_WAY = AT_WORK | {TaskState.ORPHANED, TaskState.DONE}
 _DOES = {
-    "skip": "works without asking you ({flags})",
-    "edits": "changes files without asking you ({flags}), and runs commands only as its own settings allow",
+    "skip": "works without asking you{flags}",
+    "edits": "changes files without asking you{flags}, and runs commands only as its own settings allow",
     "ask": "asks you before it does anything that no rule allows",
     "own": "does what its own settings allow, and is refused what it would have to ask you for",
 }
@@ -210,7 +210,8 @@ def about_permissions(
 
 
 def permission_sentence(name: str, permission: Permission, *, is_confined: bool) -> str:
-    does = _DOES[permission.mode].format(flags=f"`{' '.join(permission.flags)}`")
+    flags = f" (`{' '.join(permission.flags)}`)" if permission.flags else ""
+    does = _DOES[permission.mode].format(flags=flags)
     where = (
         "in a worktree and a sandbox of its own"
         if is_confined

@@ -52,6 +52,11 @@ def answer(decision: DecisionContext, asked: QuestionReply) -> Answer:
             raise InputError(
                 detail=f"{asked.question} wants words: type `holdfast answer {asked.question} --say WORDS`"
             )
+        if question.kind == "permission" and asked.answer == "say":
+            raise InputError(
+                detail=f"{asked.question} asks for leave to make a call, and words are no leave: "
+                f"type `holdfast answer {asked.question} --allow`, or `--deny WHY` to tell its agent what to do instead"
+            )
         inputs = {
             "id": asked.question,
             "task": task.id,

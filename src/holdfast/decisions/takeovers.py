@@ -2,7 +2,8 @@
 
 While a task is taken it is parked, so no run starts or lands it. Its agent is ended first, as `stop` does. When it is
 given back, the worktree is saved as the snapshot `taken-<n>`, and the attempt goes on with that. If the process that
-has it is dead, the next run gives it back, or the one that lives.
+has it is dead, the next run gives it back, or the one that lives; then it stays parked until a person resumes it, for
+nobody has said that the tree is fit to go on with.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _UNSETTLED = AT_WORK | {TaskState.ORPHANED}
 
 
 class Taking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The process that has the task; after its end the task is given back. Without one only a person does that."""
+    """The process that has the task; after its end the task is given back. Without one only a person does that.
+
+    `park`: when it is given back it waits for `resume`.
+    """
 
     task: str
     pid: int = 0
@@ -46,6 +50,7 @@ class Taking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     boot_id: str = ""
     host: str = ""
     shell: bool = False
+    park: bool = False
 
 
 class GivingBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +124,7 @@ def _opening(decision: DecisionContext, task: Task) -> list[Record]:
 
 def _taken(decision: DecisionContext, task: Task, asked: Taking) -> Record:
     process = (asked.pid, asked.start_ticks, asked.boot_id, asked.host)
-    made = TaskTaken(task.id, task.attempt.id, decision.key, decision.by, *process)
+    made = TaskTaken(task.id, task.attempt.id, decision.key, decision.by, *process, park=asked.park)
     return decision.record("task_taken", 0, msgspec.to_builtins(made))
 
 
@@ -142,11 +147,14 @@ def _prepare(context: RunContext, task: Task, *, is_shell: bool) -> Order:
 def give_back(decision: DecisionContext, asked: GivingBack) -> Answer:
     task = decision.task(asked.task)
     if not decision.has_done("task_given_back", 0):
+        if task.taken is None and task.was_taken and task.parked == STOPPED:
+            return decision.answer(task, note=f"it was given back; `holdfast resume {task.id}` goes on with the tree")
         if task.taken is None:
             raise refused(task, "given back", "there is nothing to do.", "nobody has taken it")
-        if _is_held(task.taken) and task.taken.pid not in (0, asked.pid):
+        is_held = _is_held(task.taken)
+        if is_held and task.taken.pid not in (0, asked.pid):
             raise refused(task, "given back", "leave the session in that terminal.", f"it is {task.parked}")
-        decision.append([_given_back(decision, task, park=asked.park)])
+        decision.append([_given_back(decision, task, park=asked.park or task.taken.park or not is_held)])
     if task.parked == STOPPED:
         return decision.answer(task, note=f"`holdfast resume {task.id}` goes on with the tree as you left it")
     return decision.answer(task, note=who_goes_on(decision, "goes on with the tree as you left it"))
@@ -176,11 +184,15 @@ def _is_held(taken: Taken) -> bool:
 
 
 def return_abandoned(context: RunContext) -> None:
-    """Gives back every task whose taker's process is dead."""
+    """Gives back every task whose taker's process is dead, parked: it may have died in the middle of something."""
     for task in [each for each in context.ledger.state.tasks.values() if each.taken is not None]:
         if task.taken is None or _is_held(task.taken):
             continue
         decision = dataclasses.replace(DecisionContext.of(context, f"{task.taken.id}.back"), actor="loop")
         was = task.parked
-        decision.append([_given_back(decision, task, died=True)])
-        context.note(task.id, f"it was {was}, and that process is gone: given back, with the worktree as it was left")
+        decision.append([_given_back(decision, task, park=True, died=True)])
+        context.note(
+            task.id,
+            f"it was {was}, and that process is gone: given back, with the worktree as it was left. It waits for you: "
+            f"`holdfast resume {task.id}` goes on with that",
+        )

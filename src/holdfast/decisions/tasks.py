@@ -90,7 +90,7 @@ def end_attempt(decision: DecisionContext, task: Task) -> None:
     attempt_folder.claim_start(files, task.start.number, attempt_folder.RECOVERY, task.start.intent)
     starts.end_all(files, task.attempt.id, task.start.number, decision.config.grace_s)
     remove_leftovers(decision.layout)
-    Follower(decision.ledger, decision.layout).follow(task)
+    Follower(decision.ledger, decision.layout, decision.context.note).follow(task)
 
 
 # -- resolve ----------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ SETTLED = TaskState.CLOSED
 # Of a task whose file names none.
 PRIORITY = 5
 # States in which nobody has begun: only these are cancelled by a dependency that came to nothing.
+ASKS_A_PERSON = "its agent asks a person: `holdfast questions` shows what"
 _NOT_BEGUN = {TaskState.PLANNED, TaskState.OPEN, TaskState.BLOCKED}
 
 
@@ -177,7 +178,7 @@ class Graph:
             taken = node.parked.startswith(TAKEN_BY)
             reasons.append(node.parked if taken else f"a person must decide: {node.parked}")
         if node.asking:
-            reasons.append("its agent asks a person: `holdfast questions` shows what")
+            reasons.append(ASKS_A_PERSON)
         if node.not_before > now:
             reasons.append(f"not before {moment(node.not_before)}")
         return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]

@@ -340,6 +340,7 @@ def take(task: Task, taken: TaskTaken) -> None:
         start_ticks=taken.start_ticks,
         boot_id=taken.boot_id,
         host=taken.host,
+        park=taken.park,
     )
 
 

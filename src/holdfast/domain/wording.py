@@ -11,6 +11,9 @@ _PLACES_MAX = 6
 # The fields of a tool's input that say most, as the page has them, too.
 _TELLING = ("command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "prompt", "description")
 
+# How the sentences of SetupFailed and IncludeTooLarge begin.
+_UNREADY = ("The worktree for ", "The files for a worktree ")
+
 
 def money(usd: float) -> str:
     """`$1.25`; below a dollar with three digits that count, `$0.00125`; never as `$0.00` where something was spent."""
@@ -42,9 +45,18 @@ def given_words(given: str) -> str:
     return " ".join(given.split())
 
 
+def is_setup_failure(cause: str) -> bool:
+    """Whether it was making its worktree ready that failed: the user's commands and files, not the machine."""
+    return cause.startswith(_UNREADY)
+
+
 def fault_words(cause: str, not_before: float) -> str:
-    """The reason why a fault of the machine holds up a task; empty where none does, or where it only waits."""
-    return f"held up by a fault of the machine: {cause} A run tries it again" if cause and not not_before else ""
+    """The reason why a fault, of the machine or of a setup, holds up a task; empty where none does, or where it only
+    waits."""
+    if not cause or not_before:
+        return ""
+    what = "a failed setup" if is_setup_failure(cause) else "a fault of the machine"
+    return f"held up by {what}: {cause}{'' if cause.endswith(('.', '!', '?')) else '.'} A run tries it again"
 
 
 def size(number: int) -> str:

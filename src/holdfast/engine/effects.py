@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.crashpoints import point
 from holdfast.domain.effect_entries import EFFECT_OF, EFFECTS, EffectIntended
+from holdfast.domain.fsm import Reason
 from holdfast.errors import EffectUnclear, HoldfastError, is_fatal
 from holdfast.ports import DidNotHappen, Effect, Effects, Happened, InDoubt, Ledger, Reconciled
 from holdfast.storage.journal.entry import Record
@@ -29,6 +30,12 @@ class Closed(msgspec.Struct, frozen=True):
     intent: str
     how: str
     reason: str
+
+    @property
+    def words(self) -> str:
+        if (self.intent, self.how, self.reason) == ("task_setup_intent", "failed", Reason.NOT_STARTED):
+            return "setting up its worktree was interrupted, and is done again"
+        return f"{self.intent} is {self.how} ({self.reason})"
 
 
 class EffectContext(Protocol):

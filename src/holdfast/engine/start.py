@@ -34,6 +34,7 @@ from holdfast.errors import (
     BudgetTaken,
     DefinitionLost,
     HoldfastError,
+    IncludeTooLarge,
     SetupFailed,
     SnapshotLost,
     SnapshotTooLarge,
@@ -148,7 +149,7 @@ def _guarded(context: RunContext, task: Task, act: Callable[[], None]) -> NotSta
         if is_fatal(error):
             raise
         if is_environment(error):
-            reason = Reason.SETUP_FAILED if isinstance(error, SetupFailed) else Reason.ENVIRONMENT
+            reason = Reason.SETUP_FAILED if isinstance(error, (IncludeTooLarge, SetupFailed)) else Reason.ENVIRONMENT
             outcome = {"kind": str(reason), "detail": str(error), "attempt": task.attempt.id}
             back = context.moved(task, TaskEvent.UNCLAIM, reason, outcome=outcome)
             context.append(back, context.held_up(task, str(error)))

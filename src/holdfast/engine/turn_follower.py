@@ -8,6 +8,8 @@ is settled before it is journalled, so the journal never names what a power cut 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from holdfast.clock import Awake, gap_of
@@ -26,6 +28,8 @@ from holdfast.storage.records import ledger as jsonl
 # While somebody works, the loop looks as often as this: the death of a runner that an earlier orchestrator began, for
 # one, comes without a sign.
 LOOK_S = 1.0
+# Of what an agent asks, in a note of the run.
+ASKED_CHARS_MAX = 120
 
 
 class AttemptState(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +49,8 @@ class AttemptState(msgspec.Struct, frozen=True, kw_only=True):
 class Follower:
     """Follows all attempts of a loop; remembers what it has written, so that a look at an idle one costs little."""
 
-    def __init__(self, ledger: Ledger, layout: Layout) -> None:
-        self._ledger = ledger
-        self._layout = layout
+    def __init__(self, ledger: Ledger, layout: Layout, note: Callable[[str, str], None]) -> None:
+        self._ledger, self._layout, self._note = ledger, layout, note
         self._written: dict[str, bytes] = {}
 
     def follow(self, task: Task) -> int:
@@ -70,6 +73,8 @@ class Follower:
         if new:
             jsonl.LineLedger(files.questions).settle()
             self._ledger.append(self._ledger.epoch, [_asked(each) for each in new])
+            for each in new:
+                self._note(task.id, _asking_words(each))
         deliver_answers(files, task)
 
 
@@ -138,6 +143,15 @@ def deliver_answers(files: Attempt, task: Task) -> None:
         if each.held and not each.is_open and each.start == task.start.number and not path.exists():
             disk.mkdir(files.answers, 0o700)
             disk.replace(path, msgspec.json.encode(AnswerFile(each.id, each.verdict)) + b"\n", attempt_folder.PRIVATE)
+
+
+def _asking_words(question: Question) -> str:
+    """What the agent asks, on one line, and what to type."""
+    is_words = question.kind == "words"
+    asked = question.preview.partition("\n")[0] if is_words else f"{question.tool} {question.argument}"
+    asked = asked if len(asked) <= ASKED_CHARS_MAX else asked[:ASKED_CHARS_MAX] + "…"
+    ways = "--say WORDS`" if is_words else "--allow`, or --deny WHY"
+    return f"its agent asks: {asked}: `holdfast answer {question.id} {ways}"
 
 
 def _asked(question: Question) -> Record:

@@ -72,9 +72,9 @@ class JudgingWithdrawn(HoldfastError, exit_code=8):
 
 
 class SetupFailed(HoldfastError, exit_code=8):
-    """The worktree for {attempt} could not be made ready: {what}. No attempt is spent, and it is tried again after a
-    pause and by the next run. `holdfast hooks {task}` shows all that was printed; correct `worktree.{hook}` in
-    config/settings.yaml, or what it needs. The last lines: {lines}"""
+    """The worktree for {attempt} could not be made ready: {what}. The last lines: {lines}. No attempt is spent, and it
+    is tried again after a pause and by the next run. `holdfast hooks {task}` shows all that was printed; correct
+    `worktree.{hook}` in config/settings.yaml, or what it needs, then type `holdfast run`."""
 
 
 class BudgetTaken(HoldfastError, exit_code=8):
@@ -83,9 +83,10 @@ class BudgetTaken(HoldfastError, exit_code=8):
 
 
 class IncludeTooLarge(HoldfastError, exit_code=8):
-    """{path} matches {files} files with {bytes} bytes so far, and at most {files_most} files with {most} bytes are
-    copied into a worktree. Nothing was copied, and no attempt is spent; name fewer files there, and make what is large
-    by a command of `worktree.setup` or with `worktree.clone` in config/settings.yaml."""
+    """The files for a worktree are too many or too large: {path} matches {files} with {size} so far, and at most
+    {files_most} with {size_most} are copied. Nothing was copied, and no attempt is spent; name fewer files there,
+    commit that, and type `holdfast run`. Make what is large by a command of `worktree.setup` or with `worktree.clone`
+    in config/settings.yaml."""
 
 
 class PortsTaken(HoldfastError, exit_code=8):

@@ -63,7 +63,10 @@ class ForeignCode(msgspec.Struct, frozen=True):
             case "node":
                 setup, gate = '"npm ci"', "npm test"
             case _:
-                return "have the gate use what is in its own worktree: paths that are relative to its top folder"
+                return (
+                    "have the gate use what is in its own worktree: paths that are relative to its top folder, and an "
+                    "environment that `worktree.setup` in config/settings.yaml makes there"
+                )
         return (
             f"give each worktree an environment of its own: in config/settings.yaml, `worktree: {{setup: [{setup}]}}` "
             f"and the gate's command `{gate}`"
@@ -161,6 +164,7 @@ class _Look:
                 for path in _linked_from(prefix):
                     if self._other(path + "/.") and not path.startswith(f"{os.path.realpath(prefix)}/"):
                         yield path + "/.", f"runs {program}, which imports the project from {path},", "python"
+        is_python = is_python or any(os.path.isfile(os.path.join(prefix, "pyvenv.cfg")) for prefix in prefixes)
         kind = "python" if is_python else "node" if "/node_modules/" in program else ""
         for path in filter(None, (program, shebang)):
             if self._other(path):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.domain.wording import plural, size
 from holdfast.errors import IncludeTooLarge
 from holdfast.git import command as git
 from holdfast.storage.files import disk, plain
@@ -51,7 +52,13 @@ def copy(source: IncludeFrom, worktree: Path, private: Path, *, anew: bool = Fal
         found[name] = facts
         total += facts[0]
         if len(found) > FILES_MAX or total > BYTES_MAX:
-            raise IncludeTooLarge(path=top / NAME, files=len(found), bytes=total, most=BYTES_MAX, files_most=FILES_MAX)
+            raise IncludeTooLarge(
+                path=top / NAME,
+                files=plural(len(found), "file"),
+                size=size(total),
+                files_most=plural(FILES_MAX, "file"),
+                size_most=size(BYTES_MAX),
+            )
     is_there = {name: os.path.lexists(worktree / name) and not anew for name in found}
     due = [name for name, facts in found.items() if known.get(name) != facts or not is_there[name]]
     if not due:

@@ -70,7 +70,10 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         if self.answer == "allow":
             return Verdict("allow")
         if self.answer == "say":
-            return Verdict("say", self.words if self.kind == "words" else f"A person says: {self.words}")
+            if self.kind == "words":
+                return Verdict("say", self.words)
+            # Words are no leave to make a call.
+            return Verdict("deny", f"A person says: {self.words}")
         who = "Nobody answered in time, so this" if self.by == TIMEOUT else "A person was asked, and this"
         return Verdict("deny", f"{who} is not allowed{': ' + self.words if self.words else '.'}")
 

@@ -9,7 +9,7 @@ from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task, open_questions
-from holdfast.domain.wording import fault_words
+from holdfast.domain.wording import fault_words, is_setup_failure
 
 _NEXT = {
     TaskState.CLAIMED: "holdfast attach {task}",
@@ -49,7 +49,7 @@ def next_step(
     parked: str = "",
     *,
     is_held: bool = False,
-    faulted: bool = False,
+    faulted: str = "",
     landing_waits: Sequence[str] = (),
     stuck: Sequence[Node] = (),
     kind: str = "",
@@ -57,9 +57,10 @@ def next_step(
 ) -> str:
     """The command that brings the task on.
 
-    `is_held`: something named beside it stands in the way, so look first. `faulted`: a fault of the machine kept its
-    next step from being done; a run tries that again, whatever its state. `stuck`: what it depends on and that does not
-    go on by itself; a run would do nothing for it. `kind`: how it failed. `is_asking`: its agent asks a person.
+    `is_held`: something named beside it stands in the way, so look first. `faulted`: why its next step could
+    not be done, which is no fault of its own; a run tries that again, whatever its state. `stuck`: what it depends on
+    and that does not go on by itself; a run would do nothing for it. `kind`: how it failed. `is_asking`: its agent asks
+    a person.
     """
     if parked.startswith(TAKEN_BY):
         return f"leave the session in that terminal | holdfast give-back {task}"
@@ -76,7 +77,8 @@ def next_step(
         others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
         return f"{commit}, or type {others}"
     if faulted:
-        return "holdfast run"
+        first = f"mend its setup (`holdfast show {task}` says how), then " if is_setup_failure(faulted) else ""
+        return f"{first}holdfast run"
     if stuck and state in (TaskState.OPEN, TaskState.BLOCKED, TaskState.WAITING_FOR_SUBTASKS):
         return " | ".join(dict.fromkeys(way for node in stuck[:3] for way in _unstick(task, node)))
     if state is TaskState.FAILED and kind in _INSTEAD:
@@ -97,7 +99,7 @@ def next_step_of(
         state,
         task.parked,
         is_held=is_held,
-        faulted=bool(fault_words(task.cause, task.not_before)),
+        faulted=task.cause if fault_words(task.cause, task.not_before) else "",
         landing_waits=task.landing.waits,
         stuck=stuck,
         kind=str(task.outcome.get("kind") or ""),

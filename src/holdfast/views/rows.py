@@ -203,7 +203,7 @@ def start_time(task: Task | None, made: Definition) -> float:
 
 
 def fault_of(task: Task | None) -> str:
-    """The fault of the machine that holds a task up, in words."""
+    """The fault, of the machine or of its setup, that holds a task up, in words."""
     if task is None or task.state in OVER:
         return ""
     return fault_words(task.cause, task.not_before)
@@ -212,7 +212,9 @@ def fault_of(task: Task | None) -> str:
 def last_reason(task: Task) -> str:
     """The reason for its failure or cancellation; for a task that is open again, the end of its last attempt."""
     is_told = task.state in (TaskState.FAILED, TaskState.CANCELLED) or (task.state is TaskState.OPEN and task.attempts)
-    return str(task.outcome.get("detail") or "") if is_told else ""
+    detail = str(task.outcome.get("detail") or "") if is_told else ""
+    # What still holds it up is said as that.
+    return "" if task.state is TaskState.OPEN and detail == task.cause else detail
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------

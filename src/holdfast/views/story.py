@@ -142,7 +142,11 @@ SENTENCES: dict[str, Sentence] = {
     "task_taken": Sentence("taken by {by}, process {pid} on {host}", "{by} has taken it"),
     "task_given_back": Sentence(
         "given back; the worktree is saved as {saved}",
-        lambda given: "Given back" + (": the process that had it is gone" if given.get("died") else ", as it was left"),
+        lambda given: (
+            "Given back"
+            + (": the process that had it is gone" if given.get("died") else ", as it was left")
+            + ("; it waits for `holdfast resume`" if given.get("park") else "")
+        ),
     ),
     "request_answered": Sentence("a request was answered with {status}", log="A request was answered with {status}"),
     "task_move_refused": Sentence(
@@ -207,6 +211,7 @@ _EVENTS = {
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
     ("task_closed", "janitor_verified_and_merged"): "Verified and landed",
     ("task_closed", "approval_granted"): "Approved and landed",
+    ("task_setup_failed", "not_started"): "Setting up its worktree was interrupted, and is done again",
     ("task_failed", "verification_rejected"): "What it made did not pass",
     ("task_failed", "approval_rejected"): "Rejected by a person",
     ("task_failed", "subtask_timeout_escalation"): "Its subtasks took too long",
@@ -327,6 +332,8 @@ def _detail(entry: Entry) -> str:
     if not kind.endswith(("_failed", "_abandoned", "_parked", "task_orphaned", "task_blocked")):
         return ""
     given = _compact(inputs.get("reason") or "")
+    if (kind, given) == ("task_setup_failed", "not_started"):
+        return ""
     why = _compact(outcome.get("detail") or entry.output.get("detail") or "") or _REASONS.get(given, given)
     again = "; another attempt follows" if inputs.get("again") else ""
     why = why.removesuffix(".") if again else why

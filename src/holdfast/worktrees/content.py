@@ -48,12 +48,12 @@ def is_tree(
     repository: git.Repository,
     wanted: str,
     store: Store,
-    which: Sequence[str],
+    which: Callable[[Callable[..., git.GitResult]], Sequence[str]],
     states: Mapping[str, ModuleState],
     confine: git.Confine | None = None,
 ) -> bool:
-    """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths to compare. `states`: the
-    submodules that are set up in it."""
+    """Whether the worktree, as `git add` would take it, is this tree. `which`: the paths to compare; it is
+    given git with the index of the comparison. `states`: the submodules that are set up in it."""
     path, index = repository.worktree, repository.git_dir / "holdfast-index"
     env = git.environment(without_own_filters(path), GIT_DIR=str(repository.git_dir), GIT_WORK_TREE=str(path))
     env["GIT_INDEX_FILE"] = str(index)
@@ -70,11 +70,12 @@ def is_tree(
             # With a gitlink in the index, git would run inside, with the settings that it finds there.
             links = links_in(run("ls-files", "-s", "-z").fields())
             run("update-index", "--force-remove", "-z", "--stdin", stdin=joined(links))
+            paths = which(run)
             # A new file makes it another tree, however large, so it is not read.
-            new = run("ls-files", "-z", "-o", "--exclude-standard", "--", *which).fields()
+            new = run("ls-files", "-z", "-o", "--exclude-standard", "--", *paths).fields()
             if not all(name.endswith("/") for name in new):
                 return False
-            run("add", "-A", "--", *which, *(f":(top,exclude,literal){name}" for name in states))
+            run("add", "-A", "--", *paths, *(f":(top,exclude,literal){name}" for name in states))
             back = [f"{facts}\t{name}" for name, facts in links.items() if is_empty(path / name)]
             back += [f"{GITLINK} {state.commit} 0\t{name}" for name, state in states.items() if not state.tree]
             run("update-index", "--add", "-z", "--index-info", stdin=joined(back))

@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -147,7 +147,7 @@ class Worktrees:
         with self._locked():
             point("worktree.reset.before")
             self._git(path, "read-tree", "--reset", "-u", f"{tree or commit}^{{tree}}")
-            self._git(path, "clean", "-f", "-d", "-q", *self._but_left_out(task))
+            self._git(path, "clean", "-f", "-d", "-q", *self._but_left_out(task, functools.partial(self._git, path)))
             submodules.empty(self.store, path, tree or commit, self._gone)
             self._git(path, "update-ref", "--no-deref", "HEAD", commit)
             self._git(path, "read-tree", commit)
@@ -323,10 +323,11 @@ class Worktrees:
         states = self.snapshots(path.name, landed).submodules() if known else {}
         wanted = self.store.seen.run("rev-parse", "-q", "--verify", f"{landed}^{{tree}}").line
         confine = self._confine(path, [self.store.prepare().work])
-        return content.is_tree(repository, wanted, self.store, self._but_left_out(path.name), states, confine=confine)
+        # Not by the worktree's own index, to which an agent may have added a file that is left out.
+        which = functools.partial(self._but_left_out, path.name)
+        return content.is_tree(repository, wanted, self.store, which, states, confine=confine)
 
-    def _but_left_out(self, task: str) -> list[str]:
-        ask = functools.partial(self._git, self.path(task))
+    def _but_left_out(self, task: str, ask: Callable[..., git.GitResult]) -> list[str]:
         return content.all_but(self.left_out(task), left_out(self.private(task)), ask)
 
     def _drop(self, task: str, path: Path) -> None:

@@ -139,3 +139,17 @@ def test_a_diff_is_shown_to_the_person_who_is_asked() -> None:
     (asked,) = wire.read(id=1, method="session/request_permission", params={"toolCall": tool, "options": []})
     assert isinstance(asked, PersonAsked) and asked.preview == "--- /worktree/a\n+++ /worktree/a\n-one\n+two"
     assert json.loads(asked.input) == {"path": "/worktree/a", "content": "two\n"}
+
+
+@pytest.mark.parametrize("kind", ["echo", "garbage", "nothing"])
+def test_a_program_that_is_no_agent_is_said_not_to_speak_the_protocol(kind: str) -> None:
+    wire = Wire()
+    if kind == "echo":
+        (last,) = wire.stream.read(wire.stream.outgoing())
+    else:
+        wire.stream.read(b"Usage: mine [FILE]\n" if kind == "garbage" else b"")
+        (last,) = wire.stream.end(2)
+    assert isinstance(last, Finished) and not last.ok
+    assert last.detail.startswith("mine does not speak the Agent Client Protocol: ")
+    assert "`holdfast attach worktree --raw`" in last.detail
+    assert ("It printed last: Usage: mine [FILE]." in last.detail) is (kind == "garbage")

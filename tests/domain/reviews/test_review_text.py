@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.domain.reviews.hunks import hunks
 from holdfast.domain.reviews.review_records import CommentText, ReviewComment
-from holdfast.domain.reviews.review_text import FILE_LINES_MAX, QuotedFile, ReviewTextProblem, parse, render
+from holdfast.domain.reviews.review_text import FILE_LINES_MAX, QuotedFile, ReviewTextProblem, parse, render, words_of
 
 PATCH = "@@ -1,3 +1,4 @@\n one\n-two\n+TWO\n+and \n three\n@@ -10,2 +11,2 @@\n ten\n-}\n+}}\n"
 FILES = [
@@ -26,6 +26,16 @@ def below(quoted: str, words: str, text: str = TEXT) -> str:
 def test_an_untouched_text_says_nothing() -> None:
     assert parse(TEXT, FILES) == ("", ())
     assert "# Review of t" in TEXT and "> File: logo.png (added, not text)" in TEXT
+
+
+def test_the_name_of_a_file_forges_no_line() -> None:
+    name = "a\n=== b.py\t\x1b[2K"
+    shown = "a\\n=== b.py\\t\\x1b[2K"
+    files = [QuotedFile(name, words_of("renamed", 1, 0, name), ())]
+    lost = ReviewComment(name, "new", 3, 3, "", "", "Why?")
+    text = render("Review of t", files, "", (lost,))
+    assert f"> File: {shown} (renamed from {shown}, +1 -0)\n" in text and f"{shown}, line 3: Why?" in text
+    assert lost.place == f"{shown}, line 3" and parse(below(text.splitlines()[-1][2:], "So?", text), files)[1]
 
 
 @pytest.mark.parametrize(

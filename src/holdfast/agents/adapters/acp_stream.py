@@ -33,6 +33,7 @@ METHOD_NOT_FOUND, AUTH_REQUIRED = -32601, -32000
 # An agent may send the last of a loaded conversation after it has said that it is loaded.
 QUIET_S = 0.5
 TEXT_CHARS_MAX = 1 << 20
+PRINTED_CHARS_MAX = 300
 # Tools that have been named and have not ended; more are reported as they come.
 TOOLS_MAX = 100
 # Requests for permission that wait for an answer at the same time.
@@ -76,6 +77,8 @@ class AcpStream:
         self._asks: dict[str, tuple[str | int, dict[str, Any], list[dict[str, Any]]]] = {}
         self._usd = launch.counted_usd
         self._has_cost = False
+        # The last line that was no message.
+        self._printed = ""
         self._ask("initialize", messages.initialize)
 
     # -- what is sent -------------------------------------------------------------------------------------------------
@@ -117,6 +120,7 @@ class AcpStream:
         if self._is_finished:
             return ()
         if not record:
+            self._printed = line.decode(errors="replace").strip()[:PRINTED_CHARS_MAX] or self._printed
             return tuple(_beside(line)) if self._call.program == "gemini" else ()
         method, params = json_fields.text(record, "method"), json_fields.inner(record, "params")
         if method and "id" in record:
@@ -128,7 +132,19 @@ class AcpStream:
         return tuple(found)
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
-        return () if self._is_finished else (*self._words(), broke_off(code))
+        if self._is_finished:
+            return ()
+        if "initialize" in self._asked.values():
+            return tuple(self._no_speaker(f"it ended with code {code} before it answered our first request"))
+        return (*self._words(), broke_off(code))
+
+    def _no_speaker(self, why: str) -> Iterator[events.AgentEvent]:
+        """The end of a program that is no agent of this protocol, or is not started as one."""
+        printed = f" It printed last: {self._printed}." if self._printed else ""
+        told = f"{self._title} does not speak the Agent Client Protocol: {why}.{printed}"
+        advice = f"`holdfast attach {os.path.basename(self._worktree)} --raw` shows all that it printed"
+        mend = "correct `acp` of the agent in config/settings.yaml"
+        yield from self._finish(events.Finished(False, f"{told} {advice}; {mend}."))
 
     def _finish(self, event: events.Finished | events.RateLimited) -> Iterator[events.AgentEvent]:
         self._is_finished = True
@@ -247,6 +263,10 @@ class AcpStream:
     def _requested(self, name: str | int, method: str, params: dict[str, Any]) -> Iterator[events.AgentEvent]:
         if method == "session/request_permission" and self._is_prompted and len(self._asks) < ASKS_MAX:
             yield from self._permission(name, params)
+            return
+        if method in self._asked.values():
+            # Only we ask for these: it sends back what it reads.
+            yield from self._no_speaker("it sends our own requests back")
             return
         error = {"code": METHOD_NOT_FOUND, "message": f"{method[:100]} is not offered by Holdfast"}
         self._outgoing += messages.line({"id": name, "error": error})

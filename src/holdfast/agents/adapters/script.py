@@ -142,10 +142,11 @@ def _turn(verb: str, rest: str, call: str, answer: Verdict | None) -> None:
         _tell(ToolStarted(verb, call, rest))
         answer = Verdict("allow")
     name, _, text = rest.partition(" ")
-    if verb == "question":
+    is_question = verb == "question"
+    if is_question:
         verb, name, text = "append", "answer.txt", answer.words
     data = text.replace("\\n", "\n").encode() + b"\n"
-    ok, output = answer.decision != "deny", answer.words
+    ok, output = answer.decision == ("say" if is_question else "allow"), answer.words
     # A command inherits `alive.lock`, as the script did itself.
     if not ok:
         pass

@@ -25,7 +25,7 @@ from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
 from holdfast.processes import sandbox
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.lock import live_owner
-from holdfast.views.next_step import next_step
+from holdfast.views.next_step import next_step_of
 from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         return
     tasks = view.state.tasks.values()
     is_run = live_owner(view.layout.lock) is not None
-    steps = {name: next_step(name, task.state, task.parked) for name, task in view.state.tasks.items() if task.parked}
+    steps = {name: next_step_of(name, task.state, task) for name, task in view.state.tasks.items()}
     yield health.decisions_part(view.state, steps, len(view.found.pairing.open_intents()), is_run)
     if not is_run:
         end = view.found.end.ref if view.found.end else None

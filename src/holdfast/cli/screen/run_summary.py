@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.clock import wall
+from holdfast.domain.graph import ASKS_A_PERSON
 from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task_record import open_questions
 from holdfast.domain.wording import money, plural
 from holdfast.landing import lost_landings
 from holdfast.landing.gate_results import output_of_task
@@ -40,7 +42,7 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
         stuck = stuck_behind(loop.board.graph, name) if name in loop.board.graph else []
         step = next_step_of(name, task.state, task, stuck=stuck, is_held=name in loop.holds)
         # This run ends here: the next one follows the agents that still work.
-        yield f"    next: {'holdfast run' if task.state in AT_WORK else step}"
+        yield f"    next: {'holdfast run' if task.state in AT_WORK and not open_questions(task) else step}"
     if len(told) > LEFT_TOLD_MAX:
         yield f"  and {len(told) - LEFT_TOLD_MAX} more; `holdfast list` shows all"
     if ready := len(left) - len(told):
@@ -64,4 +66,8 @@ def reasons_to_wait(loop: Loop, name: str) -> list[str]:
     """Without what the state says by itself."""
     if name not in loop.board.graph:
         return []
-    return [why for why in loop.board.graph.reasons_to_wait(name, wall()) if not why.startswith("it is ")]
+    found = [why for why in loop.board.graph.reasons_to_wait(name, wall()) if not why.startswith("it is ")]
+    if not open_questions(loop.board.task(name)):
+        return found
+    # Not the time at which its question is denied: a person can answer before.
+    return [ASKS_A_PERSON, *(why for why in found if why != ASKS_A_PERSON and not why.startswith("not before "))]

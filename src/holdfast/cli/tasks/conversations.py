@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.options import complete_task, prints_json
-from holdfast.cli.tasks.decisions import decide_and_tell
+from holdfast.cli.tasks.decisions import decide_and_tell, text_of
 
 
 @click.command(
@@ -34,12 +34,12 @@ def tell(ctx: click.Context, task: str, message: str | None, file: Path | None, 
     if file is not None:
         message = _content(file)
     elif message == "-":
-        message = sys.stdin.read()
+        message = text_of(sys.stdin.buffer.read(), "standard input")
     decide_and_tell(ctx, "tell", as_json, task=task, message=message)
 
 
 def _content(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return text_of(file.read_bytes(), str(file))
     except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error.strerror}. Nothing was told.") from None

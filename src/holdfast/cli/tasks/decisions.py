@@ -13,6 +13,7 @@ import click
 from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain
+from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -213,9 +214,25 @@ def _spare(app: App, task: str) -> str:
     return name
 
 
+def text_of(content: bytes, place: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise _not_text(place) from None
+
+
+def _not_text(place: str) -> InputError:
+    way = "write it in UTF-8 (`iconv -f LATIN1 -t UTF-8 FILE` makes that of an older text)"
+    return InputError(detail=f"{place} is not UTF-8 text; {way}, or name a file of the repository in the message")
+
+
 def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> Answer:
     from holdfast.wiring import decide
 
+    for name, value in params.items():
+        # Bytes of the command line that are no text arrive as halves of characters.
+        if isinstance(value, str) and not value.isascii():
+            text_of(value.encode(errors="surrogateescape"), f"the {name}")
     answer = decide(find_app(ctx), kind, params, lambda line: click.echo(plain(line), err=True))
     if as_json:
         print_json([{"id": task.id, "state": task.state, "note": task.note, **answer.facts} for task in answer.tasks])

@@ -7,6 +7,7 @@ import click
 from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.tasks.decisions import decide_and_tell
 from holdfast.domain.wording import moment, plain
+from holdfast.errors import TaskUnknown
 
 
 @click.command(epilog="Example:  holdfast questions --json | jq -r '.[].id'")
@@ -19,9 +20,13 @@ def questions(ctx: click.Context, task: str, shows_answered: bool, as_json: bool
     Shows the tool, and the command or the diff of what it would do. Takes no lock and changes nothing.
     """
     from holdfast.views.questions import asked
+    from holdfast.views.rows import read_overview
 
     app = find_app(ctx)
-    found = [row for row in asked(app.look().state, answered=shows_answered) if task in ("", row.task)]
+    state = app.look().state
+    if task and task not in state.tasks and task not in (known := read_overview(app).rows):
+        raise TaskUnknown.among(task, known)
+    found = [row for row in asked(state, answered=shows_answered) if task in ("", row.task)]
     if as_json:
         print_json(found)
         return

@@ -88,10 +88,19 @@ def _diffs(reviews: Reviews, material: ReviewMaterial) -> list[ReviewDiff]:
 
 def _given(comments: Any) -> tuple[str, list[Any]]:
     name = getattr(comments, "name", "standard input")
+    content = comments.read()
     try:
-        found = msgspec.json.decode(comments.read())
+        found = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(detail=f"{name}: {error}") from None
+        why = f"is not JSON ({error})"
+        if not content.strip():
+            why = "is empty"
+        elif isinstance(error, UnicodeDecodeError):
+            why = "is not UTF-8 text"
+        elif "truncated" in str(error):
+            why = "ends in the middle of its JSON"
+        example = '`[{"path": "a.py", "line": 3, "words": "Why?"}]`'
+        raise InputError(detail=f"{name} {why}; write a list of comments into it, like {example}") from None
     if isinstance(found, list):
         return "", found
     if not isinstance(found, dict) or set(found) - {"summary", "comments"}:
@@ -184,16 +193,16 @@ def _shown(material: ReviewMaterial, files: list[QuotedFile]) -> str:
     """What the pager shows: why it waits, what was said last and what became of it, and the change."""
     lines = [_title(material), ""]
     if material.why:
-        lines += [f"It waits because {material.why}.", ""]
-    lines += [f"The agent has resolved a merge conflict in {path}." for path in material.resolved]
+        lines += [f"It waits because {plain(material.why)}.", ""]
+    lines += [f"The agent has resolved a merge conflict in {plain(path)}." for path in material.resolved]
     if material.last is not None and material.since:
         lines += [f"Your comments on {material.last.candidate[:12]}:"]
         for each in material.last.comments:
             what = "changed since" if each.touched else "not changed since"
-            lines.append(f"  [{what}] {each.path}:{each.line}  {' '.join(each.words.split())[:200]}")
+            lines.append(f"  [{what}] {plain(each.path)}:{each.line}  {' '.join(each.words.split())[:200]}")
         lines.append("")
     for file in files:
-        lines.append(f"=== {file.path} ({file.words})")
+        lines.append(f"=== {plain(file.path)} ({file.words})")
         for hunk in file.hunks:
             lines += [hunk.header, *(f"{line.kind}{line.text}" for line in hunk.lines)]
         lines.append("")

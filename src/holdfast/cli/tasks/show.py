@@ -17,7 +17,7 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import moment, money, plain, plain_lines, plural
 from holdfast.errors import TaskUnknown
 from holdfast.storage.records.at_work import clock
-from holdfast.views.rows import Overview, Row, read_overview
+from holdfast.views.rows import Overview, Row, last_reason, read_overview
 
 _LABEL = 10
 
@@ -137,10 +137,10 @@ def _why(row: Row, task: Task | None, facts: dict[str, Any]) -> Lines:
         yield "failed", row.reason
         if task is not None and task.again:
             yield "", "another attempt follows by itself"
-    elif task is not None and task.state is TaskState.OPEN and task.attempts and (last := task.outcome.get("detail")):
-        yield "last try", str(last)
-    elif task is not None and task.state is TaskState.CANCELLED and (last := task.outcome.get("detail")):
-        yield "because", str(last)
+    elif task is not None and task.state is TaskState.OPEN and (last := last_reason(task)):
+        yield "last try", last
+    elif task is not None and task.state is TaskState.CANCELLED and (last := last_reason(task)):
+        yield "because", last
     output = facts.get("gate_output") or []
     yield from (("", f"| {line}") for line in output)
     if output:

@@ -32,7 +32,7 @@ def take(ctx: click.Context, task: str, shell: bool, park: bool, as_json: bool) 
     An agent at work is ended first, as `holdfast stop` does. Until you leave no run starts or lands the task. Then the
     worktree is saved as you left it, and the attempt goes on from there, in the same conversation. An agent whose
     program has no such mode, or no conversation, gives you a shell. It is confined as the agent is. If this terminal
-    dies, the next run gives the task back, and nothing is lost.
+    dies, the next run gives the task back, nothing is lost, and it waits for `holdfast resume`.
     """
     from holdfast import identity
 
@@ -40,7 +40,7 @@ def take(ctx: click.Context, task: str, shell: bool, park: bool, as_json: bool) 
         raise click.UsageError("It needs a terminal. `holdfast tell` gives a message to the agent from anywhere.")
     app, me = find_app(ctx), identity.current()
     process = {"pid": me.pid, "start_ticks": me.start_ticks, "boot_id": me.boot_id, "host": me.host}
-    answer = decide_and_tell(ctx, "take", as_json, task=task, shell=shell, **process)
+    answer = decide_and_tell(ctx, "take", as_json, task=task, shell=shell, park=park, **process)
     try:
         order = _order(app, str(answer.facts["order"]))
         click.echo(plain(f"{order.attempt}: {' '.join(order.launch.argv)}, in {order.worktree}"), err=True)
@@ -105,7 +105,8 @@ def _terminal() -> dict[str, str]:
 def give_back(ctx: click.Context, task: str, park: bool, as_json: bool) -> None:
     """Give a task back that somebody has taken, with the worktree as it is.
 
-    `holdfast take` does that by itself when the person leaves, and the next run does it when that process is gone. This
-    is for a task that was taken on another machine, or through the API.
+    `holdfast take` does that by itself when the person leaves. When that process is gone, the next run does it, and the
+    task waits for `holdfast resume`. This is for a task that was taken on another machine, or through the API. One that
+    was taken with --park waits for `holdfast resume` in any case.
     """
     decide_and_tell(ctx, "give_back", as_json, task=task, park=park)

@@ -22,6 +22,7 @@ class TaskTaken(msgspec.Struct, frozen=True):
     """A person has the task's conversation and worktree in a terminal. `id` is the request's.
 
     `pid`, `start_ticks`, `boot_id`, `host`: the process that has it, and after whose end it is given back. 0: none.
+    `park`: once it is given back it waits until a person says so.
     """
 
     task: str
@@ -32,6 +33,7 @@ class TaskTaken(msgspec.Struct, frozen=True):
     start_ticks: int = 0
     boot_id: str = ""
     host: str = ""
+    park: bool = False
 
 
 class TaskGivenBack(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):
-    """A person's hold on the task, and the process that has it; pid 0 where there is none."""
+    """A person's hold on the task, and the process that has it; pid 0 where there is none. `park`: see TaskTaken."""
 
     id: str
     by: str = ""
@@ -23,3 +23,4 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     start_ticks: int = 0
     boot_id: str = ""
     host: str = ""
+    park: bool = False

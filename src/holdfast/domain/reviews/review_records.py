@@ -37,6 +37,12 @@ class CommentText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     side: Side = "new"
 
 
+def name_words(path: str) -> str:
+    """The name of a file on one line, in printable characters: what else there is becomes its escape."""
+    # As `wording.plain` does, which is of a room that reads this one.
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in path)
+
+
 class ReviewComment(msgspec.Struct, frozen=True):
     """A comment with the lines that it is about. `blob` is git's name of the file's content on that side."""
 
@@ -51,10 +57,11 @@ class ReviewComment(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """`src/a.py, line 3`, `src/a.py, lines 3-5 (as before the change)`; the name alone for a whole file."""
+        path = name_words(self.path)
         if not self.line:
-            return self.path
+            return path
         lines = f"line {self.line}" if self.last == self.line else f"lines {self.line}-{self.last}"
-        return f"{self.path}, {lines}" + (" (as before the change)" if self.side == "old" else "")
+        return f"{path}, {lines}" + (" (as before the change)" if self.side == "old" else "")
 
 
 class ReviewDrafted(msgspec.Struct, frozen=True):

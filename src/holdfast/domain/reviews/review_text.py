@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.domain.reviews.hunks import Hunk
-from holdfast.domain.reviews.review_records import CommentText, ReviewComment, Side
+from holdfast.domain.reviews.review_records import CommentText, ReviewComment, Side, name_words
 
 QUOTE = "> "
 # Beyond this a file's diff is left out of the text; its name stays, and can be commented on.
@@ -72,7 +72,9 @@ def render(
             continue
         for words in placed.pop((line.path, line.side, line.number), ()):
             body += ["", *words.strip("\n").split("\n"), ""]
-    lost = [f"{path}, line {number}: {words}" for (path, _, number), each in placed.items() for words in each]
+    lost = [
+        f"{name_words(path)}, line {number}: {words}" for (path, _, number), each in placed.items() for words in each
+    ]
     top = "\n\n".join(filter(None, [summary.strip(), *lost]))
     return HEAD.format(title=title) + (f"{top}\n\n" if top else "") + "\n".join(body) + "\n"
 
@@ -102,7 +104,7 @@ def parse(text: str, files: Sequence[QuotedFile]) -> tuple[str, tuple[CommentTex
 def _quoted(files: Sequence[QuotedFile]) -> list[_Line]:
     found: list[_Line] = []
     for file in files:
-        found.append(_Line(f"File: {_shown(file.path)} ({file.words})", 2, file.path))
+        found.append(_Line(f"File: {name_words(file.path)} ({file.words})", 2, file.path))
         count = sum(len(hunk.lines) for hunk in file.hunks)
         if count > FILE_LINES_MAX or len(found) + count > LINES_MAX:
             found.append(_Line(f"({count} lines are not shown here; `holdfast diff` has them)", 1, file.path))
@@ -177,5 +179,5 @@ def _cut(text: str, most: int = 60) -> str:
 
 def words_of(status: str, added: int | None, removed: int | None, old_path: str = "") -> str:
     """How a file changed: `changed, +3 -1`, `renamed from a.py, +0 -0`, `added, not text`."""
-    how = f"renamed from {_shown(old_path)}" if status == "renamed" and old_path else status
+    how = f"renamed from {name_words(old_path)}" if status == "renamed" and old_path else status
     return f"{how}, not text" if added is None else f"{how}, +{added} -{removed}"
