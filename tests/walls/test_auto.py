@@ -25,7 +25,7 @@ def without_bwrap(folder: Path, instead: str = "") -> dict[str, str]:
     programs.mkdir()
     for top in filter(os.path.isdir, os.environ["PATH"].split(":")):
         for found in Path(top).iterdir():
-            if found.name != "bwrap" and not (programs / found.name).exists():
+            if found.name != "bwrap" and not os.path.lexists(programs / found.name):
                 (programs / found.name).symlink_to(found)
     if instead:
         (programs / "bwrap").write_text(f"#!/bin/sh\n{instead}\n")

@@ -8,7 +8,7 @@ import { ago, taskLink } from "./words.js";
 
 // Looks again whenever the status is read anew, which follows each event.
 export function questionPanel(signal) {
-  const node = h("section", { class: "questions", "aria-label": "Questions of agents", hidden: true });
+  const node = h("section", { class: "questions", "aria-label": "Open questions", hidden: true });
   let shown = "[]";
   let known = 0;
   async function look() {

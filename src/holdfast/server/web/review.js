@@ -68,12 +68,16 @@ export function review(panel, state, signal) {
   // -- reading --------------------------------------------------------------------------------------------------------
 
   async function read() {
+    const chosen = () => `${view.name}:${view.turn}`;
+    const asked = chosen();
     try {
       const told = await get(`/tasks/${part(state.id)}/review`, { view: view.name, turn: view.turn || "" }, signal);
-      const isNew = !view.told || view.told.candidate !== told.candidate || view.told.state !== told.state || view.asked !== `${view.name}:${view.turn}`;
+      // Another change was chosen meanwhile: its own answer comes.
+      if (asked !== chosen()) return;
+      const isNew = !view.told || view.told.candidate !== told.candidate || view.told.state !== told.state || view.asked !== asked;
       const isOther = !view.dirty && JSON.stringify((told.draft || {}).at) !== JSON.stringify(view.told && (view.told.draft || {}).at);
       view.told = told;
-      view.asked = `${view.name}:${view.turn}`;
+      view.asked = asked;
       if (isOther && !panel.querySelector(".comment-form")) {
         takeDraft(told);
         if (!isNew) {
