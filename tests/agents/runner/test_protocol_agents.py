@@ -201,7 +201,7 @@ def test_an_agent_that_ends_before_its_answer_has_not_finished(talk: Talk) -> No
     declared = DeclaredAgent("mine", acp=("sh", "-c", "echo hello; exit 0"))
     work = Work(task="T", attempt="T.1", prompt="x" * 1_000_000, definition=Definition("T"))
     ended = talk.bench.run(agent="mine", launch=agents(Config(agents=(declared,)))["mine"].launch(work))
-    assert ended.ending is Ending.FAILED and "before its last word" in ended.detail
+    assert ended.ending is Ending.FAILED and "does not speak the Agent Client Protocol" in ended.detail
 
 
 def test_a_long_prompt_reaches_an_agent_that_reads_slowly(talk: Talk) -> None:
