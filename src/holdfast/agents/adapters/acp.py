@@ -86,14 +86,7 @@ class ProtocolAgent:
             )
         if unset := environment.unset(self._declared, os.environ):
             return f"The settings give {self.name} a value of the variable {unset}, which is not set; set it."
-        for server in self._servers:
-            for name in server.references:
-                if name not in os.environ:
-                    return (
-                        f"The MCP server {server.name} needs the variable {name}, which is not set; set it, or take "
-                        "the server out of config/mcp_servers.yaml."
-                    )
-        return ""
+        return environment.unset_of_servers(self._servers, os.environ)
 
     def interactive(self, work: Work) -> Launch | None:
         return None

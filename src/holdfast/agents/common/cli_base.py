@@ -147,14 +147,7 @@ class Cli(ABC):
                 f"The settings give {self.title} a value of the variable {unset}, which is not set; set it, or take "
                 "it out of `env` in the settings' `agents`."
             )
-        for server in self.servers:
-            for name in server.references:
-                if name not in os.environ:
-                    return (
-                        f"The MCP server {server.name} needs the variable {name}, which is not set; set it, or take "
-                        "the server out of config/mcp_servers.yaml."
-                    )
-        return ""
+        return environment.unset_of_servers(self.servers, os.environ)
 
     @classmethod
     def not_signed_in(cls, message: str) -> events.Finished:

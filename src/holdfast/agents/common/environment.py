@@ -12,6 +12,7 @@ from holdfast.domain.attempt_records import Launch, Order, folder_name
 from holdfast.layout import Attempt
 
 if TYPE_CHECKING:
+    from holdfast.config.mcp import McpServer
     from holdfast.config.sections import DeclaredAgent
 
 ALWAYS = (
@@ -91,6 +92,18 @@ def handed(settings: Iterable[DeclaredAgent], environ: Mapping[str, str]) -> dic
 def resolved(settings: DeclaredAgent, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that the settings give it; `${NAME}` is replaced by our variable, or by nothing."""
     return {name: _references(value, lambda each: environ.get(each, "")) for name, value in settings.env.items()}
+
+
+def unset_of_servers(servers: Iterable[McpServer], environ: Mapping[str, str]) -> str:
+    """A sentence about the first variable that an MCP server needs and that is not set; empty where all are."""
+    for server in servers:
+        for name in server.references:
+            if name not in environ:
+                return (
+                    f"The MCP server {server.name} needs the variable {name}, which is not set; set it, or take "
+                    "the server out of config/mcp_servers.yaml."
+                )
+    return ""
 
 
 def unset(settings: DeclaredAgent, environ: Mapping[str, str]) -> str:
