@@ -159,31 +159,28 @@ class Case:
         self.once.mkdir(parents=True)
         self.log.touch()
         # `pending`: after how many kills the next start had something to finish.
-        self.lives = self.resolved = self.pending = 0
+        self.lives = self.pending = 0
         self.clock = SetClock(folder)
+        self._env: dict[str, str] = {}
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
         """One life of the orchestrator; the first process at one of the points, `name:n`, dies there."""
         self.lives += 1
         at = {"HOLDFAST_CRASH_AT": ",".join(points)} if points else {}
-        process = begin(
-            self.repo,
-            PYTHONFAULTHANDLER="1",
-            HOLDFAST_CRASH_LOG=str(self.log),
-            HOLDFAST_CRASH_ONCE=str(self.once),
-            **self.clock.env,
-            **at,
-            **env,
-        )
+        logged = {"HOLDFAST_CRASH_LOG": str(self.log), "HOLDFAST_CRASH_ONCE": str(self.once)}
+        self._env = {"PYTHONFAULTHANDLER": "1", **logged, **self.clock.env, **at, **env}
+        process = begin(self.repo, **self._env)
         self.said = end_of(process, self._decide)
         return process.returncode
 
     def _decide(self) -> bool:
-        """Decides what is parked, as a person would: also in a living run, where an agent may wait for just that."""
+        """Decides what is parked, as a person would: also in a living run, where an agent may wait for just that.
+
+        A run that is killed just then leaves the recovery to the command, so it has the run's settings and points.
+        """
         parked = [task.id for task in state(self.repo).tasks.values() if task.parked]
         for task in parked:
-            holdfast(self.repo, "resolve", task, "--retry", code=None)
-            self.resolved += 1
+            holdfast(self.repo, "resolve", task, "--retry", code=None, env=self._env)
         return bool(parked)
 
     def run_to_the_end(self, points: Iterable[str] = (), env: Mapping[str, str] = {}, *, later_s: float = 0.0) -> None:

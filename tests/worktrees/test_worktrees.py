@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,23 @@ def test_killed_at_every_point_it_goes_on(repo: Path, tmp_path: Path, point: str
     assert len(git(repo, "worktree", "list").splitlines()) == 2
     assert not list((repo / ".sdd" / "worktrees").glob(".gone-*"))
     assert not (repo / ".sdd" / "quarantine").exists()
+
+
+@pytest.mark.parametrize("point", ["worktree.drop.before", "worktree.drop.after"])
+def test_a_removal_that_was_killed_is_ended_by_the_next(repo: Path, tmp_path: Path, point: str) -> None:
+    """Nothing makes the worktree of a landed task again, so a removal that was killed has only the next one."""
+    log = tmp_path / "log"
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(repo), head(repo, "HEAD~1"), head(repo)],
+        env={**os.environ, "HOLDFAST_CRASH_LOG": str(log)}, check=True,
+    )  # fmt: skip
+    drops = log.read_text().splitlines().count(point)
+    shutil.rmtree(repo / ".sdd")
+    git(repo, "worktree", "prune")
+    assert run_to_its_death(repo, point, drops, log), "the removal did not come to the point"
+    trees = trees_of(repo)
+    assert trees.remove("T-1", landed=head(repo))
+    assert not trees.path("T-1").exists() and not list((repo / ".sdd" / "worktrees").glob(".gone-*"))
 
 
 def test_a_git_that_outlived_its_orchestrator_is_awaited(repo: Path, tmp_path: Path) -> None:

@@ -42,9 +42,8 @@ from holdfast.worktrees.submodules import INIT, KEEP
 
 LOCK_WAIT_S_MAX = 600.0
 LOCK_POLL_S = 0.05
-WORKTREE_POINTS = tuple(
-    f"worktree.{step}.{when}" for step in ("add", "made", "reset", "remove", "scratch") for when in ("before", "after")
-)
+_STEPS = "add", "made", "reset", "remove", "drop", "scratch"
+WORKTREE_POINTS = tuple(f"worktree.{step}.{when}" for step in _STEPS for when in ("before", "after"))
 _SCRATCH = content.SCRATCH
 # Git would run in a repository inside, with the settings that it finds there.
 _STATUS = ("--ignored", "--untracked-files=all", "--ignore-submodules=all")
@@ -283,22 +282,19 @@ class Worktrees:
         path = self.path(task)
         with self._locked():
             self._finish_removals()
-            if path.is_dir():
-                if not self.is_made(task) or not self._holds(path, landed):
-                    return False
-                point("worktree.remove.before")
-                self._drop(task, path)
-                point("worktree.remove.after")
-            private = self.private(task)
-            if private.is_dir():
+            if path.is_dir() and not self._holds(path, landed):
+                return False
+            point("worktree.remove.before")
+            self._drop(task, path)
+            point("worktree.remove.after")
+            if (private := self.private(task)).is_dir():
                 disk.remove_tree(private)
             return True
 
     def is_spent(self, task: str, *, landed: str) -> bool:
         """Whether `remove` would remove it: it holds exactly what has landed. Changes nothing."""
         with self._locked():
-            path = self.path(task)
-            return path.is_dir() and self.is_made(task) and self._holds(path, landed)
+            return self._holds(self.path(task), landed)
 
     def unneeded(self, known: Collection[str]) -> list[content.UnneededTree]:
         """The worktrees of tasks that are not in `known`: gone, or closed with other content."""
@@ -312,7 +308,7 @@ class Worktrees:
 
     def _holds(self, path: Path, landed: str) -> bool:
         """Whether the worktree, as `git add` would take it, is the landed tree; the data root is ignored."""
-        if not self._is_known(path):
+        if not (path.is_dir() and self.is_made(path.name) and self._is_known(path)):
             return False
         repository = git.discover(path)
         known = recorded(self.private(path.name))
@@ -332,10 +328,13 @@ class Worktrees:
 
     def _drop(self, task: str, path: Path) -> None:
         """Renames the worktree out of its place, then removes it; a crash leaves the rest for later."""
-        disk.unlink(self._made / task, missing_ok=True)
-        disk.unlink(stamp_path(self.private(task)), missing_ok=True)
+        point("worktree.drop.before")
         if os.path.lexists(path):
             disk.rename(path, self._gone(path.name))
+        point("worktree.drop.after")
+        # After the rename: a worktree that stood here without its mark would be nobody's, and stay for ever.
+        disk.unlink(self._made / task, missing_ok=True)
+        disk.unlink(stamp_path(self.private(task)), missing_ok=True)
         self._finish_removals()
 
     def _finish_removals(self) -> None:
