@@ -11,8 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.agents.adapters import script
+from holdfast.app import App
+from holdfast.cli.screen.picture import see
+from holdfast.cli.screen.watch_screen import _cells
 from holdfast.decisions.questions import ANSWER_POINTS
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import moment
 from holdfast.questions.records import Verdict
 from holdfast.storage.records import attempt_folder
 from kit.git import git
@@ -98,12 +102,29 @@ def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None
     assert git(repo, "show", "main:answer.txt") == "the blue one"
 
 
+def shows_the_question(repo: Path) -> None:
+    """Every list says that it waits for an answer, how to give it and until when; none, that its agent is at work."""
+    (row,) = ask(repo, "list")["tasks"]
+    (why,) = row["waits"]
+    assert "its agent asks a person" in why and "holdfast answer a.1.q1" in why and "not before" not in why
+    (asked,) = state(repo).tasks["a"].questions
+    assert why.endswith(f"it waits until {moment(asked.asked_at + 3600)}, then it is denied")
+    assert row["next_step"].startswith("holdfast questions a, then holdfast answer a.1.q1 ")
+    assert " (asks) " in holdfast(repo, "list")
+    told, facts = holdfast(repo, "status"), ask(repo, "status")
+    assert "waiting for an answer      1" in told and "a waits for your answer" in told and "\nat work" not in told
+    assert facts["asking"] == ["a"] and facts["at_work"] == []
+    picture = see(App.find(repo))
+    assert picture.counts == "1 asks" and _cells(picture, "a")[-1] == why
+
+
 @pytest.mark.parametrize("script", [HELD, "ask-later question Which colour?\n"])
 def test_a_run_says_that_an_agent_asks_when_it_does_and_at_its_end(repo: Path, ran: Path, script: str) -> None:
     add(repo, "a", script.format(ran=ran), **ASKS)
     settings(repo, question_timeout_s=3600, grace_s=0.5)
     run = begin(repo)
     wait_for(lambda: ask(repo, "questions"))
+    shows_the_question(repo)
     run.send_signal(signal.SIGINT)
     said, _ = run.communicate(timeout=60)
     way = "--say WORDS`" if "colour" in script else "--allow`, or --deny WHY"

@@ -63,6 +63,12 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def number(self) -> int:
         return int(self.id.rpartition(".q")[2])
 
+    @property
+    def answer_command(self) -> str:
+        """What a person types to answer it."""
+        ways = "--say WORDS" if self.kind == "words" else "--allow | --always | --deny WHY"
+        return f"holdfast answer {self.id} {ways}"
+
     def is_equal(self, tool: str, digest: str, turn: int) -> bool:
         """Whether it is the same question: a turn later it is another one."""
         return (self.tool, self.digest, self.turn) == (tool, digest, turn)
