@@ -270,7 +270,7 @@ def test_the_page_has_a_place_for_the_matrix() -> None:
             assert page.count(f"<!-- matrix, sandbox {label}: made by `make test-agents` -->") == 1
 
 
-def test_what_was_run_is_kept_by_version_and_the_last_run_counts(tmp_path: Path) -> None:
+def test_a_cell_that_was_run_is_kept_by_version_and_the_last_run_counts(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
     for outcomes in (["failed", "passed"], ["passed"]):
         cells = Cells(path)

@@ -15,9 +15,8 @@ from holdfast.domain.task import TaskState
 from kit.git import git
 from kit.model_server import Call, Step
 from real_agents.kits import AIDER, Kit
+from real_agents.people import LINES, WORDS, expect_comments, send_back
 from real_agents.site import DAY_S, GATE, Site, suspended, timed
-from real_agents.test_messages import WORDS
-from real_agents.test_reviews import LINES, expect_comments, send_back
 
 ONLY = (AIDER,)
 
@@ -207,7 +206,7 @@ def test_a_message_when_it_has_ended_comes_with_the_history(kit: Kit, tmp_path: 
 
 
 @pytest.mark.row("sent_back")
-def test_what_is_sent_back_comes_with_the_history(kit: Kit, tmp_path: Path) -> None:
+def test_a_review_that_is_sent_back_comes_with_the_history(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         file = site.add(verify=GATE, approve=True)
         before = "\n".join(LINES)

@@ -9,11 +9,11 @@ import pytest
 from holdfast.domain.task import TaskState
 from kit.model_server import Step
 from real_agents.kits import Kit
+from real_agents.people import WORDS
 from real_agents.site import GATE, Site
 
 # These get it from their hook, and go on in the same start.
 HOOKED = ("claude", "opencode")
-WORDS = "Mind the gap, please."
 
 
 def expect_told(site: Site, before: int) -> None:

@@ -8,32 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.domain.task import TaskState
-from kit.model_server import Request, Step
+from kit.model_server import Step
 from real_agents.kits import Kit
+from real_agents.people import LINES, expect_comments, send_back
 from real_agents.site import GATE, Site, talk
-
-LINES = ["one", "two-4711", "right"]
-COMMENTS = [
-    {"path": "a.txt", "line": 2, "words": "Not this number, please."},
-    {"path": "a.txt", "line": 1, "last": 3, "words": "Shorter."},
-]
-
-
-def send_back(site: Site) -> None:
-    """As a person does it, with two comments and words about the whole."""
-    (site.top / "comments.json").write_text(json.dumps(COMMENTS))
-    site.holdfast("review", "T", "--send-back", "-m", "Nearly there.", "--comments", str(site.top / "comments.json"))
-    assert site.task.state is TaskState.OPEN and site.task.attempts == 1
-
-
-def expect_comments(request: Request) -> None:
-    assert request.has("A person has read your work and wants changes") and request.has("Nearly there.")
-    assert request.has("1. a.txt, line 2:\n\n> two-4711\n\nNot this number, please.")
-    assert request.has("2. a.txt, lines 1-3:\n\n> one\n> two-4711\n> right\n\nShorter.")
 
 
 @pytest.mark.row("sent_back")
-def test_what_is_sent_back_reaches_the_same_conversation_and_lands(kit: Kit, tmp_path: Path) -> None:
+def test_a_review_that_is_sent_back_reaches_the_same_conversation_and_lands(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         site.add(verify=GATE, approve=True)
         words = "\\n".join(LINES)

@@ -143,7 +143,7 @@ def test_a_persons_reason_is_the_next_prompt_of_the_same_conversation_and_comes_
     assert isinstance(last, Finished) and last.ok and not wire.sent()
 
 
-def test_what_a_rule_denies_is_rejected_without_another_prompt() -> None:
+def test_a_call_that_a_rule_denies_is_rejected_without_another_prompt() -> None:
     wire = Wire(mode="ask").open()
     wire.sent()
     deny(wire, "The rules of this project forbid it.", is_answer=False)
