@@ -87,7 +87,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: Any) -> None:
     cells = [value for name, value in report.user_properties if name == "cell"]
-    if cells and (report.when == "call" or report.outcome != "passed"):
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if cells and not is_worker and (report.when == "call" or report.outcome != "passed"):
         sandbox, row, agent, test, of = cells[0]
         outcome, kit = report.outcome, next(kit for kit in ALL_KITS if kit.name == agent)
         if outcome == "skipped":
