@@ -18,10 +18,14 @@ AnswerKind = Literal["allow", "deny", "say"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The reply to an agent about a call that it asked for. `defer`: to end now, and to be resumed with the answer."""
+    """The reply to an agent about a call that it asked for. `defer`: to end now, and to be resumed with the answer.
+
+    `is_answer`: it answers a question that was put to a person; otherwise a rule decided.
+    """
 
     decision: Literal["allow", "deny", "say", "defer", "own"]
     words: str = ""
+    is_answer: bool = False
 
 
 class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -74,14 +78,15 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The answer as the agent gets it."""
         assert self.answer, "it is answered"
         if self.answer == "allow":
-            return Verdict("allow")
+            return Verdict("allow", is_answer=True)
         if self.answer == "say":
             if self.kind == "words":
-                return Verdict("say", self.words)
+                return Verdict("say", self.words, is_answer=True)
             # Words are no leave to make a call.
-            return Verdict("deny", f"A person says: {self.words}")
+            return Verdict("deny", f"A person says: {self.words}", is_answer=True)
         who = "Nobody answered in time, so this" if self.by == TIMEOUT else "A person was asked, and this"
-        return Verdict("deny", f"{who} is not allowed{': ' + self.words if self.words else '.'}")
+        told = f"{who} is not allowed{': ' + self.words if self.words else '.'}"
+        return Verdict("deny", told, is_answer=True)
 
 
 # Who answered where nobody did in time.
