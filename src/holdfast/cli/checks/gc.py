@@ -51,7 +51,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         if not dry_run:
             owning.enter_context(holding(layout, app.repo, app.clock))
             facts = owning.enter_context(without_run(layout, "gc", print_notice, app.clock, app.audit_key))
-        tasks = app.look().state.tasks.values()
+        tasks = app.read().state.tasks.values()
         collector = Collector(app.repo, layout, app.config, tasks, clock=app.clock, note=_note)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
         keep = app.config.ledgers.keep_runs
