@@ -9,7 +9,7 @@ import { rise } from "./plot.js";
 import { review } from "./review.js";
 import { store } from "./store.js";
 import { turns } from "./turns.js";
-import { ago, at, clock, count, faultWords, lostWords, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
+import { ago, at, clock, count, faultWords, isLanding, lostWords, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
 
 const HISTORY = 500;
 const PARTS = [["story", "Story"], ["turns", "Turns"], ["review", "Review"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
@@ -130,6 +130,7 @@ function paintHead(node, { view, attempts }) {
     row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),
     row.state === "PENDING_APPROVAL" && h("p", { class: "notice ask", "data-approval": "" }, "Waits for your approval", (view.outcome || {}).detail ? `: ${cut(view.outcome.detail, 400)}. ` : ". ",
       h("a", { href: `${taskLink(row.id)}?part=review` }, "Review it")),
+    isLanding(row) && h("p", { class: "notice", "data-landing": "" }, "Approved, and landing. ", row.judging ? "The target has moved meanwhile, so its gates run once more on top of it." : "Nothing is left for you to do."),
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
     row.judging && h("p", { class: "notice", "data-judging": row.id }, "Being judged: ", cut(row.judging, 200)),

@@ -33,6 +33,8 @@ export function columnOf(task) {
 
 export const waitsToLand = (task) => !task.parked && (task.landing_waits || []).length > 0;
 
+export const isLanding = (task) => Boolean(task.approved) && task.state === "DONE" && !task.parked && !waitsToLand(task);
+
 export const faultWords = (task) => (task.fault ? `${task.fault}${task.next_step ? `: ${task.next_step}` : ""}` : "");
 
 export const lostWords = (lost) => `${lost.why.replace(/^i/, "I")}. Type: ${lost.next_step}`;
@@ -48,7 +50,7 @@ export function toneOf(task) {
 
 export function stateBadge(task) {
   const [, sign, word] = STATES[task.state] || ["wait", "○", String(task.state).toLowerCase()];
-  const [its, says] = task.parked ? ["‖", "parked"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, word];
+  const [its, says] = task.parked ? ["‖", "parked"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, isLanding(task) ? "approved, lands" : word];
   return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 
