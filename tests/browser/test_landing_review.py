@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from browser.site import Site, shot
+from browser.site import PHONE, Site, shot
 from kit.git import git
 from kit.project import state
 from kit.waiting import wait_for
@@ -19,10 +19,16 @@ from playwright.sync_api import expect
 Look = Callable[..., Any]
 APP = "def a():\n    return 1\n\n\ndef b():\n    return 2\n"
 SOLVED = APP.replace("1", "15").replace("\n", "\\n").removesuffix("\\n")
+ON_TOP = """(name) => {
+  const node = document.querySelector(name);
+  const box = node.getBoundingClientRect();
+  return document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2) === node;
+}"""
 TASKS = {
     "solved": f"attempt 1: run sed -i s/1/10/ app.py\nattempt 2: write app.py {SOLVED}",
     "again": "write again.txt hello\nwrite also.txt world",
     "held": "write held.txt hello",
+    "phone": f"write phone.py {'x = 1 + ' * 30}1\nwrite a/rather/long/folder/for/one/small/file.txt hello",
 }
 
 
@@ -127,3 +133,27 @@ def test_an_approved_result_says_that_it_is_landing_and_what_it_waits_for(site: 
     expect(page.locator(".task-title .badge")).to_contain_text("landed")
     expect(notice).to_have_count(0)
     expect(page.locator("[data-relanding]")).to_contain_text("the change itself is the same")
+
+
+def test_a_change_is_read_commented_on_and_sent_back_on_a_phone(site: Site, look: Look) -> None:
+    page = look(site, "#/task/phone?part=review", **PHONE)
+    expect(page.locator(".review-file")).to_have_count(2)
+    page.locator('[data-path="phone.py"] button[data-line="1"]').tap()
+    page.locator(".comment-form textarea").fill("Too long for my screen.")
+    # All of the form is to be seen: nothing stands over it.
+    expect(page.get_by_role("button", name="Keep comment")).to_be_in_viewport(ratio=1)
+    assert page.evaluate(ON_TOP, ".comment-form textarea") and page.evaluate(ON_TOP, ".comment-form button")
+    shot(page, "comment-on-a-phone")
+    page.get_by_role("button", name="Keep comment").tap()
+    expect(page.locator(".comment")).to_contain_text("Too long for my screen.")
+    # Nothing is cut off, and the decision is in reach.
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page.locator("[data-verdict=send_back]")).to_be_in_viewport()
+    expect(page.locator("[data-verdict=approve]")).to_be_in_viewport()
+    expect(page.locator(".kept")).to_have_text("Draft kept")
+    shot(page, "review-on-a-phone")
+    page.locator("[data-verdict=send_back]").tap()
+    page.locator("dialog button[type=submit]").tap()
+    wait_for(lambda: state(site.repo).tasks["phone"].start.number == 2, "the next start")
+    [last] = state(site.repo).tasks["phone"].reviews.submitted
+    assert [(each.path, each.line, each.words) for each in last.comments] == [("phone.py", 1, "Too long for my screen.")]

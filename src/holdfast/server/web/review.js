@@ -290,7 +290,8 @@ export function review(panel, state, signal) {
     });
     if (known) placeIn(known, each)(form);
     else nodes.loose.append(form);
-    area.focus();
+    area.focus({ preventScroll: true });
+    form.scrollIntoView({ block: "nearest" });
   }
 
   // -- the verdict ----------------------------------------------------------------------------------------------------

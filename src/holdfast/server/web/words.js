@@ -45,12 +45,12 @@ export function untilWhen(task) {
 }
 
 export function toneOf(task) {
-  return task.parked ? "warn" : waitsToLand(task) ? "ask" : (STATES[task.state] || STATES.OPEN)[0];
+  return task.parked ? "warn" : waitsToLand(task) || task.asking ? "ask" : (STATES[task.state] || STATES.OPEN)[0];
 }
 
 export function stateBadge(task) {
   const [, sign, word] = STATES[task.state] || ["wait", "○", String(task.state).toLowerCase()];
-  const [its, says] = task.parked ? ["‖", "parked"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, isLanding(task) ? "approved, lands" : word];
+  const [its, says] = task.parked ? ["‖", "parked"] : waitsToLand(task) ? ["?", "waits to land"] : task.asking ? ["?", "asks you"] : [sign, isLanding(task) ? "approved, lands" : word];
   return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 
@@ -112,6 +112,9 @@ export function tick() {
     if (node.textContent !== words) node.textContent = words;
   }
 }
+
+// A note of an answer, which begins small, as a sentence of its own; empty where there is none.
+export const sentence = (note) => (note ? `${note[0].toUpperCase()}${note.slice(1)}${/[.!?]$/.test(note) ? "" : "."}` : "");
 
 export const taskLink = (id) => `#/task/${encodeURIComponent(id)}`;
 export const taskOf = (attempt) => String(attempt || "").replace(/\.\d+$/, "");
