@@ -537,6 +537,7 @@ def test_a_copy_of_the_backlog_alone_works_like_a_clone(app: App, tmp_path: Path
     assert states(other) == {"a": "CLOSED"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.crash)], ids=["some", "all"])
 def test_takeovers_in_and_projecting_survive_a_power_cut_at_every_operation(every: int) -> None:
     with scratch() as base:

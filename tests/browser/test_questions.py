@@ -19,17 +19,24 @@ from playwright.sync_api import expect
 Look = Callable[..., Any]
 
 
-def test_a_question_is_seen_in_one_browser_and_answered_in_another(site: Site, look: Look, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["ask", "ask-later"])
+def test_a_question_is_seen_in_one_browser_and_answered_in_another(
+    site: Site, look: Look, tmp_path: Path, verb: str
+) -> None:
     ran = tmp_path / "ran.txt"
     page = look(site.start())
     # As wide as a phone.
     phone = look(site, width=360)
-    site.add("one", f"ask-later run echo '<b>x</b>' >> {ran}\nwrite one 1", permissions="ask")
+    site.add("one", f"{verb} run echo '<b>x</b>' >> {ran}\nwrite one 1", permissions="ask")
     question = page.locator('[data-question="one.1.q1"]')
     expect(question).to_be_visible()
     expect(question.locator("pre")).to_contain_text("echo '<b>x</b>'")
     expect(question.locator("p")).to_have_text(re.compile("^one wants to call run scripted, (just now|.* ago)$"))
-    expect(page.locator('.card[data-task="one"] .badge')).to_contain_text("asks you")
+    # It is not at work, also where its agent waits as a process.
+    card = page.locator("[data-column=wait] .card[data-task=one]")
+    expect(card).to_contain_text("asks you")
+    expect(card).to_contain_text("holdfast answer one.1.q1 --allow")
+    expect(page.locator(".tile", has_text="At work")).to_contain_text("0")
     asked = phone.locator('[data-question="one.1.q1"]')
     expect(asked).to_be_visible()
     assert phone.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -27,6 +27,7 @@ from kit.program import holdfast, type_in
 from kit.project import landed, layout, settings, sound
 from kit.waiting import WAIT_S_MAX, wait_for
 from real_agents import matrix
+from real_agents.matrix import Cells, CellTest
 
 PAGE = TOP / "docs" / "agents.md"
 UNSIGNED = dict.fromkeys(
@@ -265,7 +266,19 @@ def test_the_other_examples_of_the_page_are_settings(repo: Path) -> None:
 def test_the_page_has_a_place_for_the_matrix() -> None:
     page = PAGE.read_text()
     for sandbox in matrix.SANDBOXES:
-        assert page.count(f"<!-- matrix, sandbox {sandbox}: made by `make test-agents` -->") == 1
+        for label in (sandbox, f"{sandbox}, by protocol"):
+            assert page.count(f"<!-- matrix, sandbox {label}: made by `make test-agents` -->") == 1
+
+
+def test_a_cell_that_was_run_is_kept_by_version_and_the_last_run_counts(tmp_path: Path) -> None:
+    path = tmp_path / "cells.jsonl"
+    for outcomes in (["failed", "passed"], ["passed"]):
+        cells = Cells(path)
+        for outcome in outcomes:
+            cells.add(CellTest("none", "lands", "claude", "first", 1, outcome))
+        cells.keep({"claude": "2.1"})
+        assert [each.outcome for each in cells.of({"claude": "2.1"})] == [outcomes[0]], "a test that failed has failed"
+    assert Cells(path).of({"claude": "2.2"}) == []
 
 
 def test_a_matrix_is_whole_when_every_test_of_every_cell_was_run(tmp_path: Path) -> None:
@@ -273,14 +286,14 @@ def test_a_matrix_is_whole_when_every_test_of_every_cell_was_run(tmp_path: Path)
     made = module.Matrix(["claude"])
     assert made.is_empty and not made.is_whole
     for row in module.ROWS:
-        made.note(row, "claude", "first", 2, "passed")
+        made.note(CellTest("none", row, "claude", "first", 2, "passed"))
     assert not made.is_empty and not made.is_whole and "not all run" in made.text() and "yes" not in made.text()
     for row in module.ROWS:
-        made.note(row, "claude", "second", 2, "cannot: it has none" if row == "usage" else "passed")
+        outcome = "cannot: it has none" if row == "usage" else "passed"
+        made.note(CellTest("none", row, "claude", "second", 2, outcome))
     assert made.is_whole and made.text().count("| yes |") == len(module.ROWS) - 1
     assert "| yes; cannot: it has none |" in made.text()
-    made.note("lands", "claude", "first", 2, "failed")
-    made.note("lands", "claude", "first", 2, "passed")
+    made.note(CellTest("none", "lands", "claude", "first", 2, "failed"))
     assert made.is_whole and "| FAILS |" in made.text()
     page = tmp_path / "agents.md"
     page.write_text(PAGE.read_text())

@@ -467,6 +467,7 @@ def test_a_closed_pipe_ends_it_quietly(app: App, options: list[str]) -> None:
     process.stderr.close()
 
 
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_the_journal(app: App) -> None:
     """The first lines come while the rest is unread, and ten times the entries take about the same memory."""
     script = "import resource, sys; from holdfast.cli.main import work\ntry: work()\nfinally: "

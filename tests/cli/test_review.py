@@ -36,6 +36,7 @@ def waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return repo
 
 
+@pytest.mark.heavy
 def test_the_name_of_a_file_forges_no_line_in_the_pager_and_the_diff(waiting: Path) -> None:
     add(waiting, "n", "run printf x > \"$(printf 'a\\n=== b.py (changed)\\tz')\"", approve=True)
     holdfast(waiting, "run", code=20)

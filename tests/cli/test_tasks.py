@@ -503,6 +503,7 @@ def test_edits_at_once_are_both_there(repo: Path) -> None:
         assert sorted(lines) == ["# mine", "goal: g", f"priority: {number}", f"role: r{number}"]
 
 
+@pytest.mark.heavy
 def test_an_edit_beside_a_cancel_makes_no_second_file_and_is_not_lost(repo: Path) -> None:
     names = [f"t{number}" for number in range(PAIRS)]
     write(repo, **dict.fromkeys(names, "goal: g\n"))

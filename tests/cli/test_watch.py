@@ -97,6 +97,7 @@ def test_watch_takes_the_terminal_again_when_it_is_continued(repo: Path, number:
         assert terminal.end() == 0 and not terminal.is_raw
 
 
+@pytest.mark.heavy
 def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     add(repo, "one", HELD.format(go=go), title="odd \x1b[31m")

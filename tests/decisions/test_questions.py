@@ -11,8 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.agents.adapters import script
+from holdfast.app import App
+from holdfast.cli.screen.picture import see
+from holdfast.cli.screen.watch_screen import _cells
 from holdfast.decisions.questions import ANSWER_POINTS
 from holdfast.domain.task import TaskState
+from holdfast.domain.wording import moment
 from holdfast.questions.records import Verdict
 from holdfast.storage.records import attempt_folder
 from kit.git import git
@@ -40,6 +44,7 @@ def asking(repo: Path, script: str, ran: Path, **more: object) -> str:
     return str(question["id"])
 
 
+@pytest.mark.heavy
 def test_a_call_that_needs_a_person_becomes_a_question_and_its_task_pauses(repo: Path, ran: Path) -> None:
     name = asking(repo, LATER, ran)
     assert name == "a.1.q1" and not ran.exists()
@@ -56,6 +61,7 @@ def test_a_call_that_needs_a_person_becomes_a_question_and_its_task_pauses(repo:
     holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_an_allowed_call_is_made_once_and_the_attempt_goes_on(repo: Path, ran: Path) -> None:
     name = asking(repo, LATER, ran)
     holdfast(repo, "answer", name, "--allow")
@@ -70,6 +76,7 @@ def test_an_allowed_call_is_made_once_and_the_attempt_goes_on(repo: Path, ran: P
     holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_a_denied_call_is_not_made_and_the_agent_is_told_why(repo: Path, ran: Path) -> None:
     name = asking(repo, LATER, ran)
     holdfast(repo, "answer", name, "--deny", "not on a Monday")
@@ -78,6 +85,7 @@ def test_a_denied_call_is_not_made_and_the_agent_is_told_why(repo: Path, ran: Pa
     assert "not on a Monday" in layout(repo).attempt_files("a.1").traces.read_text()
 
 
+@pytest.mark.heavy
 def test_an_agent_that_waits_as_a_process_gets_its_answer_while_it_waits(repo: Path, ran: Path) -> None:
     add(repo, "a", HELD.format(ran=ran), **ASKS)
     run = begin(repo)
@@ -91,6 +99,7 @@ def test_an_agent_that_waits_as_a_process_gets_its_answer_while_it_waits(repo: P
     assert task.state is TaskState.CLOSED and task.start.number == 1
 
 
+@pytest.mark.heavy
 def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None:
     name = asking(repo, "ask-later question Which colour?\n", ran)
     holdfast(repo, "answer", name, "--say", "the blue one")
@@ -98,12 +107,30 @@ def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None
     assert git(repo, "show", "main:answer.txt") == "the blue one"
 
 
+def shows_the_question(repo: Path) -> None:
+    """Every list says that it waits for an answer, how to give it and until when; none, that its agent is at work."""
+    (row,) = ask(repo, "list")["tasks"]
+    (why,) = row["waits"]
+    assert "its agent asks a person" in why and "holdfast answer a.1.q1" in why and "not before" not in why
+    (asked,) = state(repo).tasks["a"].questions
+    assert why.endswith(f"it waits until {moment(asked.asked_at + 3600)}, then it is denied")
+    assert row["next_step"].startswith("holdfast questions a, then holdfast answer a.1.q1 ")
+    assert " (asks) " in holdfast(repo, "list")
+    told, facts = holdfast(repo, "status"), ask(repo, "status")
+    assert "waiting for an answer      1" in told and "a waits for your answer" in told and "\nat work" not in told
+    assert facts["asking"] == ["a"] and facts["at_work"] == []
+    picture = see(App.find(repo))
+    assert picture.counts == "1 asks" and _cells(picture, "a")[-1] == why
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("script", [HELD, "ask-later question Which colour?\n"])
 def test_a_run_says_that_an_agent_asks_when_it_does_and_at_its_end(repo: Path, ran: Path, script: str) -> None:
     add(repo, "a", script.format(ran=ran), **ASKS)
     settings(repo, question_timeout_s=3600, grace_s=0.5)
     run = begin(repo)
     wait_for(lambda: ask(repo, "questions"))
+    shows_the_question(repo)
     run.send_signal(signal.SIGINT)
     said, _ = run.communicate(timeout=60)
     way = "--say WORDS`" if "colour" in script else "--allow`, or --deny WHY"
@@ -149,6 +176,7 @@ def kill_agent(repo: Path, attempt: str = "a.1") -> None:
     os.kill(running.agent.pid, signal.SIGKILL)
 
 
+@pytest.mark.heavy
 def test_an_agent_killed_while_it_waits_asks_again_and_nobody_is_asked_twice(repo: Path, ran: Path) -> None:
     add(repo, "a", HELD.format(ran=ran), **ASKS)
     run = begin(repo)
@@ -163,6 +191,7 @@ def test_an_agent_killed_while_it_waits_asks_again_and_nobody_is_asked_twice(rep
     assert state(repo).tasks["a"].state is TaskState.CLOSED
 
 
+@pytest.mark.heavy
 def test_a_waiting_agent_needs_no_slot(repo: Path, ran: Path) -> None:
     add(repo, "a", HELD.format(ran=ran), **ASKS)
     run = begin(repo, HOLDFAST_MAX_AGENTS="1")
@@ -173,6 +202,7 @@ def test_a_waiting_agent_needs_no_slot(repo: Path, ran: Path) -> None:
     assert run.wait(60) == 0
 
 
+@pytest.mark.heavy
 def test_an_unanswered_question_is_denied_after_the_time_that_the_settings_give(repo: Path, ran: Path) -> None:
     asking(repo, LATER, ran)
     holdfast(repo, "run", env={"HOLDFAST_QUESTION_TIMEOUT_S": "0.01"})
@@ -181,6 +211,7 @@ def test_an_unanswered_question_is_denied_after_the_time_that_the_settings_give(
     assert entry.inputs["by"] == "timeout" and "Nobody answered in time" in holdfast(repo, "history", "a")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("decision", [("cancel", "a"), ("undo", "a", "--turn", "1")])
 def test_a_question_of_a_task_that_was_cancelled_or_put_back_is_closed(
     repo: Path, ran: Path, decision: tuple[str, ...]
@@ -192,6 +223,7 @@ def test_a_question_of_a_task_that_was_cancelled_or_put_back_is_closed(
     holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
     rules = [{"do": "allow", "tool": "run", "input": "echo x >> *"}, {"do": "deny", "tool": "write", "input": "b.txt*"}]
     script = f"ask run echo x >> {ran}\nask write b.txt no\nask write c.txt yes\n"
@@ -202,6 +234,7 @@ def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
     assert "forbid" in layout(repo).attempt_files("a.1").traces.read_text()
 
 
+@pytest.mark.heavy
 def test_always_writes_a_rule_that_the_next_call_goes_by(repo: Path, ran: Path) -> None:
     before = layout(repo).settings.read_text()
     name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\nwrite d.txt done\n", ran)

@@ -2,7 +2,8 @@
 
 A test with `row` in its name's marker is part of a cell of the matrix: `@pytest.mark.row("lands")`, run for each kit.
 There are two matrices, without a sandbox and in bwrap. One of which anything was run is printed at the end, and written
-to build/agents-matrix-*.md; one of which all was run is written into docs/agents.md, too.
+to build/agents-matrix-*.md; one of which all was run is written into docs/agents.md, too. What was run is kept in
+build/agents-cells.jsonl, by the version of the CLI, so the rows may be run one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kit import TOP
 from kit.confined import why_not
 from real_agents import site
 from real_agents.kits import ALL_KITS, KITS, PROTOCOL_KITS, Kit
-from real_agents.matrix import ROWS, SANDBOXES, Matrix
+from real_agents.matrix import ROWS, SANDBOXES, Cells, CellTest, Matrix
 from real_agents.site import bins
 
 collect_ignore_glob = [] if "HOLDFAST_AGENTS" in os.environ else ["test_*.py"]
@@ -28,6 +29,7 @@ _matrices = {
     for sandbox in SANDBOXES
     for kits in (KITS, PROTOCOL_KITS)
 }
+_cells = Cells(TOP / "build" / "agents-cells.jsonl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,7 +93,7 @@ def pytest_runtest_logreport(report: Any) -> None:
             if why is None:  # It is this machine that cannot.
                 return
             outcome = f"cannot: {why}"
-        _matrices[sandbox, agent.endswith("-acp")].note(row, agent, test, of, outcome)
+        _cells.add(CellTest(sandbox, row, agent, test, of, outcome))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -100,6 +102,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     versions = {kit.name: _version(kit.command) for kit in ALL_KITS}
     build = TOP / "build"
     build.mkdir(exist_ok=True)
+    _cells.keep(versions)
+    for each in _cells.of(versions):
+        _matrices[each.sandbox, each.agent.endswith("-acp")].note(each)
     for (sandbox, by_protocol), matrix in _matrices.items():
         if matrix.is_empty:
             continue

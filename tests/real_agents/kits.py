@@ -81,6 +81,9 @@ class Kit:
         return Step(status=429, headers={"retry-after": str(wanted)}, again=True)
 
 
+_NO_QUESTIONS = {"asked": "it cannot be made to ask"}
+
+
 # -- Claude Code ------------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +193,7 @@ GEMINI = Kit(
     mcp_tool=lambda server, tool: Call(f"mcp_{server}_{tool}"),
     settings={"model": "gemini-2.5-pro"},
     prepare=_gemini_home,
+    cannot=_NO_QUESTIONS,
     usd=lambda tokens_in, tokens_out: (1.25 * tokens_in + 10 * tokens_out) / 1e6,
 )
 
@@ -222,6 +226,7 @@ OPENCODE = Kit(
     mcp_tool=lambda server, tool: Call(f"{server}_{tool}"),
     settings={"agent_env": ["OPENCODE_DISABLE_*"], "model": "loopback/small"},
     prepare=_opencode_home,
+    cannot=_NO_QUESTIONS,
     usd=lambda tokens_in, tokens_out: (3 * tokens_in + 15 * tokens_out) / 1e6,
 )
 
@@ -256,6 +261,7 @@ AIDER = Kit(
     usage_limit=_aider_limit,
     has_tools=False,
     keeps=False,
+    cannot=_NO_QUESTIONS,
     tells_reset=False,
     own=(
         "lands",
@@ -267,6 +273,9 @@ AIDER = Kit(
         "limited",
         "suspended",
         "later",
+        "told",
+        "told_later",
+        "sent_back",
         "test_a_refusal_is_a_failed_attempt",
     ),
 )
@@ -284,6 +293,7 @@ MINI = Kit(
     usd=lambda tokens_in, tokens_out: (2 * tokens_in + 8 * tokens_out) / 1e6,
     ends=(Call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),),
     keeps=False,
+    cannot=_NO_QUESTIONS,
 )
 
 KITS = (CLAUDE, CODEX, GEMINI, OPENCODE, AIDER, MINI)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+import msgspec
 
 ROWS = {
     "lands": "does a task end to end through `holdfast run`, change landed",
@@ -13,6 +15,12 @@ ROWS = {
     "adopted": "orchestrator killed mid-stream, adopted, finishes, no second start",
     "resumed": "agent killed mid-task: conversation resumed on its tree, the server sees the earlier messages again",
     "woken": "gate fails: the same conversation is woken with the failing output, and lands",
+    "told": "`tell` while it works: heard behind its turn, in the same conversation, no attempt spent",
+    "told_later": "`tell` when it has ended, waiting for approval or failed: the same conversation goes on with it",
+    "asked": "question asked, orchestrator killed, answered while nobody runs: the call is made once, or not at all, "
+    "and the reason is heard",
+    "sent_back": "sent back: the same conversation gets each comment with its file, line and quoted lines; no attempt "
+    "spent, the next candidate lands",
     "limited": "429: paused with durable not_before, goes on after it",
     "unreachable": "connection refused or reset, no such name, TLS that fails, 503, 529: paused, costs no attempt, the "
     "same conversation goes on, nothing is done twice",
@@ -25,6 +33,43 @@ SANDBOXES = ("none", "bwrap")
 NOT_RUN, IN_PART = "not run", "not all run"
 
 
+class CellTest(msgspec.Struct, frozen=True):
+    """The outcome of one test of a cell, which has `of` tests: passed, failed, or `cannot: ` and why."""
+
+    sandbox: str
+    row: str
+    agent: str
+    test: str
+    of: int
+    outcome: str
+    version: str = ""
+
+
+class Cells:
+    """What was run, now and before. The last run of a test counts; within a run, one that failed has failed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._new = path, dict[str, CellTest]()
+
+    def add(self, found: CellTest) -> None:
+        if found.test not in self._new or self._new[found.test].outcome != "failed":
+            self._new[found.test] = found
+
+    def keep(self, versions: Mapping[str, str]) -> None:
+        """Writes down the tests of this run, each with the version of its agent."""
+        with self._path.open("ab") as file:
+            for each in self._new.values():
+                named = msgspec.structs.replace(each, version=versions.get(each.agent, ""))
+                file.write(msgspec.json.encode(named) + b"\n")
+
+    def of(self, versions: Mapping[str, str]) -> list[CellTest]:
+        """The last outcome of each test with these versions."""
+        lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        kept = [msgspec.json.decode(line, type=CellTest) for line in lines]
+        fitting = [each for each in kept if each.version == versions.get(each.agent, "") and each.row in ROWS]
+        return list({each.test: each for each in fitting}.values())
+
+
 class Matrix:
     """The table of one sandbox. Each test names its cell's number of tests: a run may leave some out."""
 
@@ -34,12 +79,9 @@ class Matrix:
         self._tests: dict[tuple[str, str], int] = {}
         self.versions: dict[str, str] = {}
 
-    def note(self, row: str, agent: str, test: str, of: int, outcome: str) -> None:
-        """`outcome` of one test of the cell, which has `of` tests: passed, failed, or `cannot: ` and why."""
-        cell = self._cells.setdefault((row, agent), {})
-        if cell.get(test) != "failed":
-            cell[test] = outcome
-        self._tests[row, agent] = of
+    def note(self, found: CellTest) -> None:
+        self._cells.setdefault((found.row, found.agent), {})[found.test] = found.outcome
+        self._tests[found.row, found.agent] = found.of
 
     def _cell(self, row: str, agent: str) -> str:
         cell = self._cells.get((row, agent), {})

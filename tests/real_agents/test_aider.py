@@ -15,6 +15,7 @@ from holdfast.domain.task import TaskState
 from kit.git import git
 from kit.model_server import Call, Step
 from real_agents.kits import AIDER, Kit
+from real_agents.people import LINES, WORDS, expect_comments, send_back
 from real_agents.site import DAY_S, GATE, Site, suspended, timed
 
 ONLY = (AIDER,)
@@ -157,6 +158,69 @@ def test_a_failed_gate_is_told_with_the_history(kit: Kit, tmp_path: Path) -> Non
         assert second.has("it-is-42"), "the gate's output was not told"
         assert site.task.state is TaskState.CLOSED and site.task.attempts == 2 and site.landed() == "right"
         assert site.spent()[:2] == site.model.counted
+        site.sound()
+
+
+MENDED = "a.txt\n```\n<<<<<<< SEARCH\n{before}\n=======\nright\n>>>>>>> REPLACE\n```\n"
+
+
+@pytest.mark.row("told")
+def test_a_message_while_it_works_follows_its_answer_with_the_history(kit: Kit, tmp_path: Path) -> None:
+    """Its turn ends with its answer, and so does it: the message wakes it."""
+    with Site(tmp_path, kit) as site:
+        file = site.add(verify=GATE)
+        second = Step("I see.", [kit.edit(file.with_name("b.txt"), "more\n")])
+        site.model.then(Step("First-4711.", [kit.edit(file, "right\n")], hold=True), second)
+        run = site.begin()
+        site.until(lambda: site.model.is_holding, "the first answer")
+        site.holdfast("tell", "T", WORDS)
+        site.model.release()
+        site.finished(run)
+        told = site.model.requests[1]
+        assert told.has(WORDS) and told.has("You said: First-4711."), "its history was not told"
+        assert site.task.state is TaskState.CLOSED and site.task.attempts == 1 and site.task.told == ()
+        assert site.landed() == "right" and site.landed("b.txt") == "more"
+        site.sound()
+
+
+@pytest.mark.row("told_later")
+@pytest.mark.parametrize("after", ["approval", "failure"])
+def test_a_message_when_it_has_ended_comes_with_the_history(kit: Kit, tmp_path: Path, after: str) -> None:
+    with Site(tmp_path, kit) as site:
+        file = site.add(verify=GATE, max_attempts=1, approve=after == "approval")
+        first = "right" if after == "approval" else "wrong"
+        again = [kit.edit(file.with_name("b.txt"), "more\n")]
+        again += [Call("", text=MENDED.format(before=first))] if first == "wrong" else []
+        site.model.then(Step("First-4711.", [kit.edit(file, f"{first}\n")]), Step("I see.", again))
+        site.run(code=20)
+        site.holdfast("tell", "T", WORDS) if after == "approval" else site.holdfast("resume", "T", "--message", WORDS)
+        site.run(code=None)
+        told = site.model.requests[1]
+        assert told.has(WORDS) and told.has("You said: First-4711."), "its history was not told"
+        if after == "approval":
+            site.holdfast("approve", "T")
+            site.run()
+        assert site.task.state is TaskState.CLOSED and site.task.attempts == 1
+        assert site.landed() == "right" and site.landed("b.txt") == "more"
+        site.sound()
+
+
+@pytest.mark.row("sent_back")
+def test_a_review_that_is_sent_back_comes_with_the_history(kit: Kit, tmp_path: Path) -> None:
+    with Site(tmp_path, kit) as site:
+        file = site.add(verify=GATE, approve=True)
+        before = "\n".join(LINES)
+        mended = Step("Oh.", [Call("", text=MENDED.format(before=before))])
+        site.model.then(Step("First-4711.", [kit.edit(file, f"{before}\n")]), mended)
+        site.run(code=20)
+        send_back(site)
+        site.run(code=20)
+        told = site.model.requests[1]
+        expect_comments(told)
+        assert told.has("You said: First-4711."), "its history was not told"
+        site.holdfast("approve", "T")
+        site.run()
+        assert site.task.state is TaskState.CLOSED and site.landed() == "right" and site.task.attempts == 1
         site.sound()
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from holdfast.domain.task import TaskState
 from kit.model_server import Step
-from real_agents.kits import KITS, Kit
+from real_agents.kits import Kit
+from real_agents.people import WORDS
 from real_agents.site import GATE, Site
 
-# Those whose conversation can be resumed.
-ONLY = tuple(each for each in KITS if each.keeps)
 # These get it from their hook, and go on in the same start.
 HOOKED = ("claude", "opencode")
-WORDS = "Mind the gap, please."
 
 
 def expect_told(site: Site, before: int) -> None:
@@ -26,6 +26,7 @@ def expect_told(site: Site, before: int) -> None:
     site.sound()
 
 
+@pytest.mark.row("told")
 def test_an_agent_at_work_is_told_after_its_turn(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         site.add(verify=GATE)
@@ -48,6 +49,7 @@ def test_an_agent_at_work_is_told_after_its_turn(kit: Kit, tmp_path: Path) -> No
         assert [each["text"] for each in told] == [WORDS]
 
 
+@pytest.mark.row("told_later")
 def test_a_result_that_waits_for_approval_goes_on_with_the_message(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         site.add(verify=GATE, approve=True)
@@ -67,6 +69,7 @@ def test_a_result_that_waits_for_approval_goes_on_with_the_message(kit: Kit, tmp
         assert site.landed() == "right" and site.landed("c.txt") == "more"
 
 
+@pytest.mark.row("told_later")
 def test_a_failed_attempt_goes_on_with_the_message(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         site.add(verify=GATE, max_attempts=1)

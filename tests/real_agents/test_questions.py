@@ -14,11 +14,10 @@ from kit.waiting import wait_for
 from real_agents.kits import CLAUDE, CODEX, Kit
 from real_agents.site import Site
 
-KITS = pytest.mark.parametrize("asker", [CLAUDE, CODEX], ids=lambda kit: kit.name)
-
 
 def site_of(top: Path, kit: Kit, *steps: Step, **settings: object) -> Site:
-    return Site(top, kit, steps, agents=[{"name": kit.name, "permissions": "ask"}], **settings)
+    (entry,) = kit.settings.get("agents", [{"name": kit.name}])
+    return Site(top, kit, steps, agents=[{**entry, "permissions": "ask"}], **settings)
 
 
 def asked(site: Site) -> list[dict[str, str]]:
@@ -26,14 +25,15 @@ def asked(site: Site) -> list[dict[str, str]]:
     return found
 
 
-@KITS
+@pytest.mark.row("asked")
 @pytest.mark.parametrize("answer", [("--allow",), ("--deny", "the moon is full")], ids=["allowed", "denied"])
 def test_a_call_is_made_once_or_not_at_all_when_its_orchestrator_was_killed_while_it_asked(
-    tmp_path: Path, asker: Kit, answer: tuple[str, ...]
+    kit: Kit, tmp_path: Path, answer: tuple[str, ...]
 ) -> None:
-    ran = tmp_path / "ran.txt"
-    command = asker.shell(f"echo x >> {ran}; echo right > a.txt")
-    with site_of(tmp_path / "site", asker, Step("Let me.", calls=[command]), Step("Done.")) as site:
+    (opened := tmp_path / "opened").mkdir()
+    ran = opened / "ran.txt"
+    steps = Step("Let me.", calls=[kit.shell(f"echo x >> {ran}; echo right > a.txt")]), Step("Done.")
+    with site_of(tmp_path / "site", kit, *steps, sandbox_writable=[str(opened)]) as site:
         site.add(may_change_nothing=True)
         run = site.begin()
         (question,) = wait_for(lambda: asked(site))

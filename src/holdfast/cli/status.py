@@ -37,7 +37,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     overview = read_overview(app)
     view, rows = overview.view, list(overview.rows.values())
     runs = overview.owner
-    agents = at_work(view.layout, view.state.tasks.values())
+    agents = [each for each in at_work(view.layout, view.state.tasks.values()) if not each.asks]
     outages: list[OutageRow] = []
     if view.state.outages:
         from holdfast.engine.outages import rows as outage_rows
@@ -76,6 +76,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
     for state, count in Counter(row.state for row in rows).most_common():
         click.echo(f"{state:21} {count:>6}")
     click.echo(f"{'ready':21} {sum(row.is_ready for row in rows):>6}")
+    if asking := sum(row.is_asking for row in rows):
+        click.echo(f"{'waiting for an answer':21} {asking:>6}")
     owner = f"pid {runs.pid}, run {plain(runs.run)}, since {moment(runs.since)}" if runs else "nobody: no run is alive"
     click.echo(f"{'owner':21} {owner}")
     click.echo(f"{'host':21} {host.words}")
@@ -140,9 +142,9 @@ def _print_asking(rows: list[Row]) -> None:
         click.echo("\nfor you to decide")
     for row in asking[:SHOWN_MAX]:
         why = f" ({row.parked})" if row.parked else f" ({row.waits[-1]})" if row.landing_waits else ""
-        why = " (its agent asks you something)" if row.is_asking and not row.parked else why
         why = f": {row.reason}" if row.reason else f", and {row.lost}" if row.lost else why
-        echo_wrapped("  ", plain(f"{row.id} {'waits for you' if row.parked else f'is {row.state}'}{why}"))
+        how = "waits for you" if row.parked else "waits for your answer" if row.is_asking else f"is {row.state}"
+        echo_wrapped("  ", plain(f"{row.id} {how}{why}"))
         echo_wrapped("    next: ", plain(row.next_step))
     _print_more(len(asking), "holdfast list")
 

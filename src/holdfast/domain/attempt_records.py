@@ -90,6 +90,7 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     `session`: the conversation to resume. `servers`: the MCP servers, as JSON, with `${NAME}` of `Launch.references`.
     `sets_model`: the model is asked for by the protocol, not by an argument.
     `load_after`: Unix seconds before which the conversation cannot be loaded.
+    `meta`: what this program takes with a new conversation beside the protocol, as JSON.
     `program`: its name without a folder. `title` and `sign_in` are for messages.
     """
 
@@ -97,6 +98,7 @@ class ProtocolCall(msgspec.Struct, frozen=True, kw_only=True):
     program: str = ""
     session: str = ""
     servers: str = "[]"
+    meta: str = "{}"
     sets_model: bool = False
     load_after: float = 0.0
     sign_in: str = ""

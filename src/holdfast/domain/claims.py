@@ -25,7 +25,9 @@ from holdfast.domain.task_record import (
     end_attempt,
     open_questions,
 )
-from holdfast.domain.wording import moment
+from holdfast.domain.wording import moment, plural
+
+ASKED_CHARS_MAX = 100
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -47,6 +49,20 @@ def refusal(task: Task, now: float) -> str:
     if waiting := open_questions(task):
         return f"its agent asks a person ({waiting[0].id})"
     return f"not before {moment(task.not_before)}" if task.not_before > now else ""
+
+
+def asking_words(task: Task, timeout_s: float | None) -> str:
+    """The question for which its agent waits, with what to type and until when; empty where it asks nothing."""
+    waiting = open_questions(task)
+    if not waiting:
+        return ""
+    first = min(waiting, key=lambda each: each.asked_at)
+    what = first.preview if first.kind == "words" else f"{first.tool} {first.argument}"
+    what = " ".join(what.split())
+    what = f"{what[:ASKED_CHARS_MAX]}…" if len(what) > ASKED_CHARS_MAX else what
+    more = f", and {plural(len(waiting) - 1, 'question')} more" if len(waiting) > 1 else ""
+    until = f"; it waits until {moment(first.asked_at + timeout_s)}, then it is denied" if timeout_s is not None else ""
+    return f"its agent asks a person ({what}{more}): `{first.answer_command}`{until}"
 
 
 def attempt_of(task: Task) -> str:

@@ -26,7 +26,6 @@ SETTLED = TaskState.CLOSED
 # Of a task whose file names none.
 PRIORITY = 5
 # States in which nobody has begun: only these are cancelled by a dependency that came to nothing.
-ASKS_A_PERSON = "its agent asks a person: `holdfast questions` shows what"
 _NOT_BEGUN = {TaskState.PLANNED, TaskState.OPEN, TaskState.BLOCKED}
 
 
@@ -44,8 +43,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     state: TaskState = TaskState.OPEN
     parked: str = ""
     not_before: float = 0.0
-    # Its agent asked a person something, and waits for the answer.
-    asking: bool = False
+    # The question for which its agent waits, in words, and when that is answered without a person; 0: never.
+    asking: str = ""
+    answer_due: float = 0.0
     # How long its subtasks may take, where it waits for them; 0 without a limit.
     subtask_timeout_s: float = 0.0
     role: str = ""
@@ -53,6 +53,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     again: bool = False
     # `on_dependency_failed: cancel`.
     cancels: bool = False
+
+    @property
+    def due(self) -> float:
+        """Before this time nothing becomes of it by itself."""
+        return max(self.not_before, self.answer_due)
 
     @property
     def is_hopeless(self) -> bool:
@@ -159,7 +164,7 @@ class Graph:
         while self._timed:
             moment, name = self._timed[0]
             node = self._nodes.get(name)
-            if node is not None and node.not_before == moment and self._is_ready(node, moment):
+            if node is not None and node.due == moment and self._is_ready(node, moment):
                 return moment
             heapq.heappop(self._timed)
         return None
@@ -178,7 +183,7 @@ class Graph:
             taken = node.parked.startswith(TAKEN_BY)
             reasons.append(node.parked if taken else f"a person must decide: {node.parked}")
         if node.asking:
-            reasons.append(ASKS_A_PERSON)
+            reasons.append(node.asking)
         if node.not_before > now:
             reasons.append(f"not before {moment(node.not_before)}")
         return reasons + [self._word(node, each) for each in node.depends_on if not self._is_settled(each)]
@@ -316,18 +321,20 @@ class Graph:
     def _is_ready(self, node: Node, now: float) -> bool:
         waits = (
             node.parked
-            or node.asking
-            or node.not_before > now
+            or (node.asking and not node.answer_due)
+            or node.due > now
             or self._unmet[node.id]
             or self._is_cancelled(node.parent)
         )
         return node.state is TaskState.OPEN and not waits
 
     def _offer(self, node: Node) -> None:
-        if node.state is not TaskState.OPEN or node.parked or node.asking or self._unmet[node.id]:
+        if node.state is not TaskState.OPEN or node.parked or self._unmet[node.id]:
             return
-        if node.not_before:
-            heapq.heappush(self._timed, (node.not_before, node.id))
+        if node.asking and not node.answer_due:
+            return
+        if node.due:
+            heapq.heappush(self._timed, (node.due, node.id))
         else:
             heapq.heappush(self._ready[node.role], (node.priority, node.number, node.id))
 
@@ -340,7 +347,7 @@ class Graph:
         while self._timed and self._timed[0][0] <= now:
             moment, name = heapq.heappop(self._timed)
             node = self._nodes.get(name)
-            if node is not None and node.not_before == moment and self._is_ready(node, now):
+            if node is not None and node.due == moment and self._is_ready(node, now):
                 heapq.heappush(self._ready[node.role], (node.priority, node.number, name))
 
     def _tell_dependents(self, name: str, change: int) -> None:

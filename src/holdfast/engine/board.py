@@ -13,6 +13,7 @@ from pathlib import Path
 
 from holdfast.backlog.sync import DEFINITION_TYPE, SyncReport, block_of, file_new, is_out_of_place, take_in
 from holdfast.config.settings import Config
+from holdfast.domain.claims import asking_words
 from holdfast.domain.definition import Definition, parse
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
@@ -205,8 +206,6 @@ class Board:
         (self.active.add if task.state in _ACTIVE or task.again else self.active.discard)(name)
         made = self.files[name].definition if name in self.files else self.unfiled(task)
         asked, timeout_s = open_questions(task), self.config.question_timeout_s
-        # When its question is denied, if nobody answers.
-        due = [min(each.asked_at for each in asked) + timeout_s] if asked and timeout_s is not None else []
         self.graph.put(
             Node(
                 id=name,
@@ -216,8 +215,9 @@ class Board:
                 number=task.number,
                 state=task.state,
                 parked=task.parked or ("" if self.definition(name) else "its file is gone or cannot be used"),
-                asking=bool(asked) and not due,
-                not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0, *due),
+                asking=asking_words(task, timeout_s),
+                answer_due=min(each.asked_at for each in asked) + timeout_s if asked and timeout_s is not None else 0.0,
+                not_before=max(task.not_before, (made.not_before or 0.0) if made else 0.0),
                 subtask_timeout_s=(made.subtask_timeout_s or 0.0) if made else 0.0,
                 role=(made.role or "") if made else "",
                 again=task.again,

@@ -18,10 +18,14 @@ AnswerKind = Literal["allow", "deny", "say"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The reply to an agent about a call that it asked for. `defer`: to end now, and to be resumed with the answer."""
+    """The reply to an agent about a call that it asked for. `defer`: to end now, and to be resumed with the answer.
+
+    `is_answer`: it answers a question that was put to a person; otherwise a rule decided.
+    """
 
     decision: Literal["allow", "deny", "say", "defer", "own"]
     words: str = ""
+    is_answer: bool = False
 
 
 class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -59,6 +63,12 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def number(self) -> int:
         return int(self.id.rpartition(".q")[2])
 
+    @property
+    def answer_command(self) -> str:
+        """What a person types to answer it."""
+        ways = "--say WORDS" if self.kind == "words" else "--allow | --always | --deny WHY"
+        return f"holdfast answer {self.id} {ways}"
+
     def is_equal(self, tool: str, digest: str, turn: int) -> bool:
         """Whether it is the same question: a turn later it is another one."""
         return (self.tool, self.digest, self.turn) == (tool, digest, turn)
@@ -68,14 +78,15 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """The answer as the agent gets it."""
         assert self.answer, "it is answered"
         if self.answer == "allow":
-            return Verdict("allow")
+            return Verdict("allow", is_answer=True)
         if self.answer == "say":
             if self.kind == "words":
-                return Verdict("say", self.words)
+                return Verdict("say", self.words, is_answer=True)
             # Words are no leave to make a call.
-            return Verdict("deny", f"A person says: {self.words}")
+            return Verdict("deny", f"A person says: {self.words}", is_answer=True)
         who = "Nobody answered in time, so this" if self.by == TIMEOUT else "A person was asked, and this"
-        return Verdict("deny", f"{who} is not allowed{': ' + self.words if self.words else '.'}")
+        told = f"{who} is not allowed{': ' + self.words if self.words else '.'}"
+        return Verdict("deny", told, is_answer=True)
 
 
 # Who answered where nobody did in time.

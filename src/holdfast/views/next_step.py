@@ -53,14 +53,14 @@ def next_step(
     landing_waits: Sequence[str] = (),
     stuck: Sequence[Node] = (),
     kind: str = "",
-    is_asking: bool = False,
+    asking: str = "",
 ) -> str:
     """The command that brings the task on.
 
     `is_held`: something named beside it stands in the way, so look first. `faulted`: why its next step could
     not be done, which is no fault of its own; a run tries that again, whatever its state. `stuck`: what it depends on
-    and that does not go on by itself; a run would do nothing for it. `kind`: how it failed. `is_asking`: its agent asks
-    a person.
+    and that does not go on by itself; a run would do nothing for it. `kind`: how it failed. `asking`: what
+    answers the question of its agent.
     """
     if parked.startswith(TAKEN_BY):
         return f"leave the session in that terminal | holdfast give-back {task}"
@@ -70,8 +70,8 @@ def next_step(
         return f"holdfast resolve {task} --newest | --anew | --abandon"
     if parked:
         return f"holdfast resolve {task} --happened | --retry | --abandon"
-    if is_asking:
-        return f"holdfast questions {task}, then holdfast answer"
+    if asking:
+        return f"holdfast questions {task}, then {asking}"
     if landing_waits:
         commit = f"commit or put away your changes in {', '.join(landing_waits[:5])}"
         others = f"holdfast promote {task} --branch NAME | holdfast retry {task} --reason WHY | holdfast cancel {task}"
@@ -103,7 +103,7 @@ def next_step_of(
         landing_waits=task.landing.waits,
         stuck=stuck,
         kind=str(task.outcome.get("kind") or ""),
-        is_asking=bool(open_questions(task)),
+        asking=next((each.answer_command for each in open_questions(task)), ""),
     )
 
 

@@ -39,7 +39,6 @@ def asked(state: State, *, answered: bool = False) -> list[QuestionRow]:
 
 def _row(question: Question, agent: str) -> QuestionRow:
     fields = msgspec.structs.asdict(question)
-    ways = "--say WORDS" if question.kind == "words" else "--allow, --always or --deny WHY"
-    step = f"holdfast answer {question.id} {ways}" if question.is_open else ""
+    step = question.answer_command if question.is_open else ""
     kept = {name: fields[name] for name in QuestionRow.__struct_fields__ if name in fields}
     return QuestionRow(**kept, agent=agent, next_step=step)

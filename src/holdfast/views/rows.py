@@ -15,6 +15,7 @@ from holdfast.app import App, View
 from holdfast.backlog.scan_cache import scan_remembering
 from holdfast.backlog.scanner import FoundFile
 from holdfast.clock import wall
+from holdfast.domain.claims import asking_words
 from holdfast.domain.definition import Definition
 from holdfast.domain.file_problem import FileProblem
 from holdfast.domain.graph import PRIORITY, Graph, Node
@@ -102,7 +103,7 @@ def read_overview(app: App) -> Overview:
         from holdfast.backlog.missing import absent
 
         problems += absent(view.state.tasks, scan)
-    rows = _rows(view.state.tasks, files, scan.problems)
+    rows = _rows(view.state.tasks, files, scan.problems, app.config.question_timeout_s)
     for name, missing in _without_submodule(app, view, rows).items():
         rows[name] = msgspec.structs.replace(rows[name], waits=[missing.said], next_step=missing.next)
     for name, (why, step) in _lost(app, view).items():
@@ -182,20 +183,20 @@ def _facts_of(task: Task) -> dict[str, Any]:
         "landing_waits": task.landing.waits,
         "judging": task.landing.judging,
         "approved": task.approved,
-        "asking": bool(open_questions(task)),
         "turns": task.spent.turns,
         "usd": task.spent.usd,
         "tokens": task.spent.tokens,
     }
 
 
-def build_node(task: Task | None, made: Definition, **more: Any) -> Node:
-    """The task in a graph that gives its reasons to wait; `more` are fields of the node."""
+def build_node(task: Task | None, made: Definition, answer_s: float | None = None, **more: Any) -> Node:
+    """The task in a graph that gives its reasons to wait. `answer_s`: how long a question waits for a person, where
+    not for ever. `more` are fields of the node."""
     facts: dict[str, Any] = {"id": (task or made).id, "depends_on": made.depends_on, "parent": made.parent or ""}
     facts["cancels"] = made.on_dependency_failed == "cancel"
     if task is not None:
         facts |= {"state": task.state, "parked": task.parked, "again": task.again}
-        facts["asking"] = bool(open_questions(task))
+        facts["asking"] = asking_words(task, answer_s)
     return Node(**(facts | more))
 
 
@@ -222,7 +223,9 @@ def last_reason(task: Task) -> str:
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: Sequence[FileProblem]) -> dict[str, Row]:
+def _rows(
+    tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: Sequence[FileProblem], answer_s: float | None
+) -> dict[str, Row]:
     # As the next run takes them in: those that were written first come first.
     new = sorted((name for name in files if name not in tasks), key=lambda name: files[name].written_ns)
     found = {name: files[name].definition if name in files else Definition(name) for name in [*tasks, *new]}
@@ -234,7 +237,7 @@ def _rows(tasks: Mapping[str, Task], files: Mapping[str, FoundFile], problems: S
     graph, now, stopped = Graph(), wall(), {name for each in problems for name in each.tasks}
     for name, made in found.items():
         # Without its time: `_reasons_to_wait` names that with its cause.
-        graph.put(build_node(tasks.get(name), made, state=states[name]))
+        graph.put(build_node(tasks.get(name), made, answer_s, state=states[name]))
     rows = {}
     for name, made in found.items():
         task, file, state = tasks.get(name), files.get(name), states[name]

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.agents.adapters.acp import ProtocolAgent
 from holdfast.agents.adapters.claude import Claude
 from holdfast.agents.adapters.codex import Codex
 from holdfast.agents.adapters.opencode import Opencode
@@ -19,10 +20,13 @@ from holdfast.agents.common.environment import referred
 from holdfast.agents.registry import agents
 from holdfast.config import mcp
 from holdfast.config.mcp import McpServer
+from holdfast.config.sections import DeclaredAgent
 from holdfast.config.settings import Config
+from holdfast.domain.attempt_records import Launch
 from holdfast.domain.definition import Definition
 from holdfast.errors import ConfigUnreadable
 from holdfast.ports import Work
+from holdfast.questions.rules import Mode
 
 TASK = Definition("T", goal="do it")
 SERVERS = """
@@ -188,3 +192,16 @@ def test_a_price_is_found_by_the_longest_beginning() -> None:
     )
     assert prices.usd("openai/gpt-5.1-codex-mini", million, million) == 2.25 and prices.usd("m", million, 1) == 0
     assert prices.usd("gpt-5", million, 0, read=million) == 0.125
+
+
+def test_programs_known_by_protocol_are_told_what_they_would_do_otherwise() -> None:
+    """opencode runs everything unasked, and claude-agent-acp has its model think of a title for a conversation."""
+
+    def launch(program: str, mode: Mode) -> Launch:
+        return ProtocolAgent(DeclaredAgent("mine", acp=(f"/bin/{program}",), permissions=mode)).launch(work())
+
+    assert json.loads(launch("opencode", "ask").env["OPENCODE_PERMISSION"])["*"] == "ask"
+    assert "OPENCODE_PERMISSION" not in launch("opencode", "skip").env
+    named, other = launch("claude-agent-acp", "skip").protocol, launch("goose", "skip").protocol
+    assert named is not None and other is not None and other.meta == "{}"
+    assert json.loads(named.meta) == {"claudeCode": {"options": {"title": "Holdfast: T"}}}

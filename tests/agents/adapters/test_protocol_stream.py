@@ -120,6 +120,37 @@ def test_a_request_for_permission_is_answered_by_the_decision(
     assert wire.stream.reply(asked, Verdict(decision)) == b"", "it was answered"
 
 
+def deny(wire: Wire, words: str, *, is_answer: bool = True) -> None:
+    options = [{"optionId": "n", "kind": "reject_once"}]
+    params = {"sessionId": "s", "toolCall": {"toolCallId": "c", "title": "make test"}, "options": options}
+    *_, asked = wire.read(id=0, method="session/request_permission", params=params)
+    assert isinstance(asked, PersonAsked)
+    wire.stream.reply(asked, Verdict("deny", words, is_answer=is_answer))
+
+
+@pytest.mark.parametrize("reason", ["end_turn", "cancelled"])
+def test_a_persons_reason_is_the_next_prompt_of_the_same_conversation_and_comes_once(reason: str) -> None:
+    wire = Wire(mode="ask").open()
+    wire.sent()
+    deny(wire, "The moon is full.")
+    assert not wire.sent() and not wire.read(id=3, result={"stopReason": reason})
+    (prompt,) = wire.sent()
+    assert prompt["method"] == "session/prompt" and prompt["params"]["sessionId"] == "s"
+    told = prompt["params"]["prompt"][0]["text"]
+    assert "make test" in told and "The moon is full." in told
+    deny(wire, "The moon is full.")
+    (last,) = wire.read(id=4, result={"stopReason": "end_turn"})
+    assert isinstance(last, Finished) and last.ok and not wire.sent()
+
+
+def test_a_call_that_a_rule_denies_is_rejected_without_another_prompt() -> None:
+    wire = Wire(mode="ask").open()
+    wire.sent()
+    deny(wire, "The rules of this project forbid it.", is_answer=False)
+    (last,) = wire.read(id=3, result={"stopReason": "end_turn"})
+    assert isinstance(last, Finished) and last.ok and not wire.sent()
+
+
 def test_a_request_without_usable_options_is_cancelled_and_too_many_are_refused() -> None:
     wire = Wire().open()
     wire.sent()

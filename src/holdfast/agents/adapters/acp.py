@@ -93,12 +93,14 @@ class ProtocolAgent:
 
     def launch(self, work: Work) -> Launch:
         declared = self._declared
+        policy = work.policy or PermissionPolicy(self._mode)
         names_model = any("{model}" in part for part in declared.acp)
         call = ProtocolCall(
             title=self.name,
             program=Path(self._program).name,
             session=work.session,
             servers=msgspec.json.encode([_server(each) for each in self._servers]).decode(),
+            meta=_meta(Path(self._program).name, work.task),
             sets_model=bool(work.model) and not names_model,
             load_after=_load_after(Path(self._program).name, work.session),
             sign_in=self.sign_in,
@@ -106,7 +108,7 @@ class ProtocolAgent:
         launch = Launch(
             tuple(_filled(part, work.model) for part in declared.acp),
             stdin=work.prompt,
-            env=_environ(Path(self._program).name),
+            env=_environ(Path(self._program).name, policy),
             references=tuple(dict.fromkeys(name for each in self._servers for name in each.references)),
             model=work.model,
             homes=_homes(Path(self._program).name),
@@ -114,7 +116,7 @@ class ProtocolAgent:
             counted_usd=work.counted_usd,
             reads_errors=Path(self._program).name == "gemini",
             talks=True,
-            policy=work.policy or PermissionPolicy(self._mode),
+            policy=policy,
         )
         return environment.with_settings(launch, declared)
 
@@ -141,7 +143,13 @@ def _pairs(values: dict[str, str]) -> list[dict[str, str]]:
 # -- programs that Holdfast knows -------------------------------------------------------------------------------------
 
 
-def _environ(program: str) -> dict[str, str]:
+# opencode runs every tool unasked, unless told otherwise. What only reads is left to it.
+_ASKS = {"*": "ask", "read": {"*": "allow", "*.env": "ask", "*.env.*": "ask"}} | dict.fromkeys(
+    ("glob", "grep", "list", "todoread", "todowrite"), "allow"
+)
+
+
+def _environ(program: str, policy: PermissionPolicy) -> dict[str, str]:
     match program:
         case "gemini":
             # One process only: the one that we watch.
@@ -149,7 +157,8 @@ def _environ(program: str) -> dict[str, str]:
         case "opencode":
             from holdfast.agents.adapters.opencode import DATABASE
 
-            return {"OPENCODE_DB": DATABASE}
+            asks = {"OPENCODE_PERMISSION": msgspec.json.encode(_ASKS).decode()} if policy.is_kept else {}
+            return {"OPENCODE_DB": DATABASE, **asks}
         case "claude-agent-acp":
             # It asks its model what a person might type next, and does not report that cost.
             env = {"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false"}
@@ -157,6 +166,13 @@ def _environ(program: str) -> dict[str, str]:
             env["CLAUDE_CODE_MAX_RETRIES"] = "2"
             return {**env, **({"IS_SANDBOX": "1"} if os.geteuid() == 0 else {})}
     return {}
+
+
+def _meta(program: str, task: str) -> str:
+    """claude-agent-acp asks its model for the title of a conversation that has none."""
+    if program != "claude-agent-acp":
+        return "{}"
+    return msgspec.json.encode({"claudeCode": {"options": {"title": f"Holdfast: {task}"}}}).decode()
 
 
 def _load_after(program: str, session: str) -> float:

@@ -14,6 +14,7 @@ from holdfast.agents.common import json_fields
 
 PROTOCOL_VERSION = 1
 DIFF_CHARS_MAX = 16_384
+TITLE_CHARS_MAX = 1000
 
 
 def request(number: int, method: str, params: dict[str, Any]) -> bytes:
@@ -32,6 +33,24 @@ def initialize(number: int = 1) -> bytes:
 
 def line(message: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n"
+
+
+STOPPED = {
+    "max_tokens": "The model's last answer was cut: it reached the most tokens that it may have.",
+    "max_turn_requests": "The agent has asked its model as often as it may in one prompt.",
+    "cancelled": "The prompt was cancelled.",
+}
+
+
+def denied(tool: dict[str, Any], words: str) -> str:
+    """A person's reason, and what it is about."""
+    about = json_fields.text(tool, "title") or tool_name(tool)
+    return f"You asked for leave to call: {about[:TITLE_CHARS_MAX]}\n{words}"
+
+
+def reasons(told: list[str]) -> str:
+    """The prompt behind one in which calls were denied."""
+    return "\n\n".join([*told, "Go on with the task without it, or say why it cannot be done."])
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------

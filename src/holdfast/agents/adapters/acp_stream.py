@@ -34,6 +34,8 @@ METHOD_NOT_FOUND, AUTH_REQUIRED = -32601, -32000
 QUIET_S = 0.5
 TEXT_CHARS_MAX = 1 << 20
 PRINTED_CHARS_MAX = 300
+# How a prompt ends in which a call was denied.
+GOES_ON = ("end_turn", "cancelled")
 # Tools that have been named and have not ended; more are reported as they come.
 TOOLS_MAX = 100
 # Requests for permission that wait for an answer at the same time.
@@ -42,11 +44,6 @@ ASKS_MAX = 100
 OUTGOING_BYTES_MAX = 16 << 20
 # It is never part of a path, but an id that looks like one is not used.
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,255}")
-_STOPPED = {
-    "max_tokens": "The model's last answer was cut: it reached the most tokens that it may have.",
-    "max_turn_requests": "The agent has asked its model as often as it may in one prompt.",
-    "cancelled": "The prompt was cancelled.",
-}
 
 
 class AcpStream:
@@ -75,6 +72,8 @@ class AcpStream:
         self._calls = 0
         # Requests for permission that are not answered: their id, tool and options.
         self._asks: dict[str, tuple[str | int, dict[str, Any], list[dict[str, Any]]]] = {}
+        # A person's reasons for a denial, and whether each was sent: the protocol takes them as another prompt only.
+        self._reasons: dict[str, bool] = {}
         self._usd = launch.counted_usd
         self._has_cost = False
         # The last line that was no message.
@@ -93,7 +92,7 @@ class AcpStream:
             self._quiet_from = now + QUIET_S
         elif self._is_loading and self._quiet_from is not None and now >= self._quiet_from:
             self._is_loading = False
-            self._send_prompt()
+            self._send_prompt(self._prompt)
         found = bytes(self._outgoing)
         self._outgoing.clear()
         return found
@@ -108,10 +107,9 @@ class AcpStream:
         self._asked[self._number] = method
         self._outgoing += line(self._number) if line is not None else messages.request(self._number, method, params)
 
-    def _send_prompt(self) -> None:
+    def _send_prompt(self, text: str) -> None:
         self._is_prompted = True
-        text = {"type": "text", "text": self._prompt}
-        self._ask("session/prompt", sessionId=self._session, prompt=[text])
+        self._ask("session/prompt", sessionId=self._session, prompt=[{"type": "text", "text": text}])
 
     # -- what is read -------------------------------------------------------------------------------------------------
 
@@ -177,7 +175,7 @@ class AcpStream:
         if self._resumed_by == "session/load":
             self._is_loading = True
         else:
-            self._send_prompt()
+            self._send_prompt(self._prompt)
 
     def _initialized(self, result: dict[str, Any]) -> Iterator[events.AgentEvent]:
         version = result.get("protocolVersion")
@@ -190,7 +188,8 @@ class AcpStream:
         self._can = json_fields.inner(result, "agentCapabilities")
         place = {"cwd": self._worktree, "mcpServers": self._usable_servers()}
         if not self._call.session:
-            self._ask("session/new", **place)
+            meta = decode_json(self._call.meta.encode(), dict[str, Any])
+            self._ask("session/new", **place, **({"_meta": meta} if meta else {}))
             return
         self._resumed_by = self._resumes_by()
         if self._resumed_by:
@@ -239,12 +238,15 @@ class AcpStream:
         yield from self._words()
         yield from self._used(result)
         reason = json_fields.text(result, "stopReason")
-        if reason == "end_turn":
+        if (unsent := [each for each, is_sent in self._reasons.items() if not is_sent]) and reason in GOES_ON:
+            self._reasons = dict.fromkeys(self._reasons, True)
+            self._send_prompt(messages.reasons(unsent))
+        elif reason == "end_turn":
             yield from self._finish(events.Finished(True, self._last_words))
         elif reason == "refusal":
             yield from self._finish(refused(self._last_words or "it did not say why."))
         else:
-            told = _STOPPED.get(reason, f"The prompt ended with {reason[:100] or 'nothing'!r}.")
+            told = messages.STOPPED.get(reason, f"The prompt ended with {reason[:100] or 'nothing'!r}.")
             yield from self._finish(events.Finished(False, told))
 
     def _refused(self, method: str, error: dict[str, Any]) -> Iterator[events.AgentEvent]:
@@ -287,11 +289,13 @@ class AcpStream:
         yield events.PersonAsked(call, messages.tool_name(tool), messages.tool_input(tool), preview=shown)
 
     def reply(self, asked: events.PersonAsked, verdict: Verdict) -> bytes:
-        """The protocol has no place for a person's words: a call that is denied is only rejected."""
+        """The protocol has no place for a person's words: a denied call is rejected, and they follow its prompt."""
         if asked.call not in self._asks:
             return b""
         name, tool, options = self._asks.pop(asked.call)
         allows = verdict.decision == "allow" or (verdict.decision == "own" and allowed(self._policy.mode, tool))
+        if verdict.is_answer and not allows and verdict.words:
+            self._reasons.setdefault(messages.denied(tool, verdict.words), False)
         return messages.line({"id": name, "result": {"outcome": outcome(options, allows=allows)}})
 
     # -- what the agent tells -----------------------------------------------------------------------------------------

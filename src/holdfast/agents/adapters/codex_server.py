@@ -31,7 +31,7 @@ _COMMAND, _FILES, _WORDS = (
     "item/fileChange/requestApproval",
     "item/tool/requestUserInput",
 )
-_INITIALIZE, _THREAD, _TURN, _STEER = 1, 2, 3, 4
+_INITIALIZE, _THREAD, _TURN, _STEER, _INTERRUPT = 1, 2, 3, 4, 5
 # Changes of more items than these are shown without their diff.
 ITEMS_MAX = 1000
 _NOT_KNOWN = {"code": -32601, "message": "Nobody here can answer that."}
@@ -54,6 +54,11 @@ class CodexServerStream:
         sent, self._outgoing = self._outgoing, b""
         return sent
 
+    def cancel(self) -> bytes:
+        if not self._turn or self._is_finished:
+            return b""
+        return _request(_INTERRUPT, "turn/interrupt", {"threadId": self._thread, "turnId": self._turn})
+
     def read(self, line: bytes) -> Sequence[events.AgentEvent]:
         record = json_fields.line(line)
         method = json_fields.text(record, "method")
@@ -72,7 +77,7 @@ class CodexServerStream:
 
     def _answered(self, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
         launch, number = self._launch, record.get("id")
-        if "error" in record and number != _STEER:
+        if "error" in record and number not in (_STEER, _INTERRUPT):
             yield from self._finish(Codex.trouble(json_fields.text(record, "error", "message")))
         elif number == _INITIALIZE:
             asks: dict[str, Any] = {"approvalPolicy": "untrusted", "sandbox": "danger-full-access"}
@@ -80,6 +85,8 @@ class CodexServerStream:
             asks |= {"threadId": launch.session} if launch.session else {}
             kind = "thread/resume" if launch.session else "thread/start"
             self._outgoing += _line({"method": "initialized"}) + _request(_THREAD, kind, asks)
+        elif number == _TURN:
+            self._turn = json_fields.text(record, "result", "turn", "id")
         elif number == _THREAD and (found := json_fields.text(record, "result", "thread", "id")):
             self._thread = found
             told = {"threadId": found, "input": [{"type": "text", "text": launch.stdin}]}

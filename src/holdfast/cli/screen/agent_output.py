@@ -28,6 +28,8 @@ def agent_cells(agent: AtWork, now: float) -> tuple[str, ...]:
 
 def doing(agent: AtWork) -> str:
     """What the agent does, as it says it: escape it before a terminal sees it."""
+    if agent.asks:
+        return f"waits for your answer: holdfast questions, then holdfast answer {agent.asks}"
     return f"tries to reach its model again: {agent.retrying}" if agent.retrying else agent.tool
 
 

@@ -73,7 +73,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 def see(app: App) -> Picture:
     overview = read_overview(app)
     view = overview.view
-    agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values())}
+    agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values()) if not each.asks}
     words = {row.id: _word(row, agents.get(row.id)) for row in overview.rows.values()}
     rows = sorted(overview.rows.values(), key=lambda row: (_ORDER.index(words[row.id]), row.priority))
     runs, tasks = overview.owner, view.state.tasks

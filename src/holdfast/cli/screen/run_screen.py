@@ -24,7 +24,7 @@ from holdfast.cli.screen.table import aligned, column_widths, echo_wrapped
 from holdfast.cli.screen.terminal import clock_now
 from holdfast.clock import monotonic, wall
 from holdfast.domain.task import TaskState
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
 from holdfast.domain.wording import money, plain, plural
 from holdfast.storage.records.at_work import AtWork, agent_at_work, clock
 
@@ -85,7 +85,8 @@ class Screen:
         now = monotonic()
         is_fresh = now - self._framed_at < LOOK_S
         at_work = tuple(msgspec.structs.replace(task) for task in loop.at_work)
-        changed = [task.id for task in at_work] != [task.id for task in self._frame.at_work]
+        working = [task.id for task in at_work if not open_questions(task)]
+        changed = working != [task.id for task in self._frame.at_work]
         if is_fresh and not changed and _is_judged_alike(loop, self._frame) and not loop.stopping:
             return
         self._framed_at = now
@@ -155,14 +156,17 @@ def _frame(loop: Loop, at_work: tuple[Task, ...]) -> Frame:
     # Copied in one step: requests of the API add tasks meanwhile.
     tasks, run = loop.board.tasks.copy(), loop.context.ledger.state.run
     waits: list[tuple[str, str]] = [(name or "all", hold.reason) for name, hold in list(loop.holds.items())]
-    waiting = (name for name, task in tasks.items() if task.state in _WAITING and name not in loop.holds)
+    asking = {task.id for task in at_work if open_questions(task)}
+    waiting = (
+        name for name, task in tasks.items() if (task.state in _WAITING or name in asking) and name not in loop.holds
+    )
     looked_at = ((name, reasons_to_wait(loop, name)) for name in itertools.islice(waiting, WAITS_LOOKED_AT))
     waits += [(name, "; ".join(why)) for name, why in looked_at if why]
     return Frame(
         states=Counter(str(task.state) for task in tasks.values()),
         turns=run.turns,
         usd=run.usd,
-        at_work=at_work,
+        at_work=tuple(task for task in at_work if task.id not in asking),
         landing=loop.landing,
         judged_ahead=_judged_ahead(loop),
         stopping=loop.stopping,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.clock import wall
-from holdfast.domain.graph import ASKS_A_PERSON
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import open_questions
 from holdfast.domain.wording import money, plural
@@ -66,8 +65,4 @@ def reasons_to_wait(loop: Loop, name: str) -> list[str]:
     """Without what the state says by itself."""
     if name not in loop.board.graph:
         return []
-    found = [why for why in loop.board.graph.reasons_to_wait(name, wall()) if not why.startswith("it is ")]
-    if not open_questions(loop.board.task(name)):
-        return found
-    # Not the time at which its question is denied: a person can answer before.
-    return [ASKS_A_PERSON, *(why for why in found if why != ASKS_A_PERSON and not why.startswith("not before "))]
+    return [why for why in loop.board.graph.reasons_to_wait(name, wall()) if not why.startswith("it is ")]

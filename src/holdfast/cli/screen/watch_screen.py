@@ -264,6 +264,8 @@ _WIDE_COLUMNS = 100
 def _cells(picture: Picture, name: str) -> tuple[str, ...]:
     row, agent, task = picture.rows[name], picture.agents.get(name), picture.tasks.get(name)
     turn, spent, time, does = "", money(task.spent.usd) if task is not None and task.spent.usd else "", "", row.title
+    if picture.words[name] == "asks":
+        does = row.waits[0]
     if agent is not None:
         turn, spent, time = str(agent.turn), money(agent.usd), clock(wall() - agent.since)
         does = agent_output.doing(agent) or row.title

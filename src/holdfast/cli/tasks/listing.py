@@ -72,7 +72,8 @@ def list_tasks(
     """List the tasks with their states, by priority, and within one in the order of adding.
 
     Closed and cancelled tasks are listed with --all, with --state, and with --json. "(new)" marks a file that the
-    journal does not know yet; the next run takes it in. Files that cannot be used are named on standard error, and stop
+    journal does not know yet; the next run takes it in. "(asks)": its agent waits for your answer, also where it waits
+    as a process. Files that cannot be used are named on standard error, and stop
     no other task.
     """
     overview = read_overview(find_app(ctx))
@@ -118,7 +119,7 @@ def _note(row: Row) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    state = f"{row.state} (new)" if row.new else f"{row.state}"
+    state = f"{row.state} (new)" if row.new else f"{row.state} (asks)" if row.is_asking else f"{row.state}"
     cells = [row.id, state, str(row.priority), str(row.attempts), row.agent, row.title]
     # People and agents wrote some of these: no control character reaches the terminal.
     return [plain(cell) for cell in cells]

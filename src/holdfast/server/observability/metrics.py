@@ -274,7 +274,10 @@ class _Scraped:
         tasks = list(ledger.state.tasks.values())
         states = Counts(map(attrgetter("state"), tasks))
         seen = loop.seen_at_work
-        at_work = [task for task in seen if not task.claim.remote]
+        remote = sum(task.claim.remote for task in seen)
+        # One that waits for an answer is silent by right.
+        asking = ledger.state.asking.copy()
+        at_work = [task for task in seen if not task.claim.remote and task.id not in asking]
         heartbeat_s, silence_s = self._quietest(at_work)
         position, now = ledger.position, wall()
         spent = ledger.state.days.get(int(now // DAY_S), Spend())
@@ -287,7 +290,7 @@ class _Scraped:
         yield _gauge("holdfast_loop_time_seconds", loop.ticked_at)
         yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
         yield _gauge("holdfast_tasks_parked", sum(map(bool, map(attrgetter("parked"), tasks))))
-        yield _gauge("holdfast_tasks_asking", len(ledger.state.asking))
+        yield _gauge("holdfast_tasks_asking", len(asking))
         yield _gauge("holdfast_tasks_held", len(loop.holds.keys() - {ALL}))
         yield _gauge("holdfast_tasks_unfiled", sum(map(bool, map(attrgetter("unfiled"), tasks))))
         yield _gauge("holdfast_agents", len(at_work))
@@ -300,7 +303,7 @@ class _Scraped:
         yield _gauge("holdfast_outage_starts", {labels: each.in_a_row for labels, each in found.items()})
         yield _gauge("holdfast_agent_heartbeat_age_seconds", heartbeat_s)
         yield _gauge("holdfast_agent_silence_seconds", silence_s)
-        yield _gauge("holdfast_remote_claims", len(seen) - len(at_work))
+        yield _gauge("holdfast_remote_claims", remote)
         yield _gauge("holdfast_followers", feed.followers)
         opened = Counts(effect_entries.effect_of(each.entry.decision_type) for each in ledger.pairing.open_intents())
         yield _gauge("holdfast_open_intents", {(effect,): opened[effect] for effect in effect_entries.EFFECTS})

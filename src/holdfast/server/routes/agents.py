@@ -38,7 +38,7 @@ class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
     `context_tokens`: what the agent last said that it gave to its model; 0 where it does not say. `silent_s`: how long
     it has printed nothing. `tool` runs now; while none does, `last_tool` is the one that ran last. `worker` and
     `until` are of one that holds its task through the API. `retrying`: it does not reach its model, and tries again;
-    what went wrong.
+    what went wrong. `asks`: the question for which it waits; its `state` is then `asking`.
     """
 
     attempt: str
@@ -61,6 +61,7 @@ class AgentRow(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     last_tool: str = ""
     retrying: str = ""
+    asks: str = ""
 
 
 class Agents(msgspec.Struct, frozen=True):
@@ -117,7 +118,7 @@ def row_of(api: Api, task: Task) -> AgentRow:
         at,
         title=title,
         model=task.claim.model,
-        state=_WORDS[seen],
+        state="asking" if at.asks and seen is Liveness.ALIVE else _WORDS[seen],
         tool=at.tool if at.tool_runs else "",
         context_tokens=_context(files),
         heartbeat_age_s=api.context.silence.seconds(task.attempt.id),

@@ -120,7 +120,8 @@ def status(api: Api, ask: Ask) -> Status:
     api.repository.refresh()
     state, loop, position = api.context.ledger.state, api.loop, api.context.ledger.position
     tasks = list(api.tasks.values())
-    held = [task for task in tasks if task.state in AT_WORK]
+    # One that waits for an answer is not at work.
+    held = [task for task in tasks if task.state in AT_WORK and task.id not in state.asking]
     remote = sum(task.claim.remote for task in held)
     today = state.days.get(int(api.context.clock() // DAY_S), Spend())
     problems = [ProblemRow(each.file, each.line, each.message, each.tasks) for each in api.board.problems]

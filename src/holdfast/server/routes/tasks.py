@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.decisions.context import DecisionContext
+from holdfast.domain.claims import asking_words
 from holdfast.domain.definition import Definition
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import from_values
@@ -28,12 +29,12 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task in a list. `landing_waits`: the paths in a checkout for which its landing waits. `judging`: the commit
-    that is being judged, and on top of what. `approved`: by a person, and not landed yet. `asking`: its
-    agent waits for a person's answer. `held` says why it is left alone until somebody acts; `not_before` is when its
-    time comes, and `cause` why it is paused until then.
+    that is being judged, and on top of what. `approved`: by a person, and not landed yet. `held` says
+    why it is left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until
+    then.
     `fault`: a fault of the machine holds it up. `lost`: its landing is not on its branch any more. `next_step`: what to
     type, where one of these two is the matter. `reason`: why it has failed or was cancelled, or what became of the last
-    attempt of one that is open again."""
+    attempt of one that is open again. `asks`: the question for which its agent waits, with what to type."""
 
     id: str
     state: TaskState
@@ -60,11 +61,11 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     landing_waits: tuple[str, ...] = ()
     judging: str = ""
     approved: bool = False
-    asking: bool = False
     fault: str = ""
     lost: str = ""
     next_step: str = ""
     reason: str = ""
+    asks: str = ""
 
 
 class WaitingMessage(msgspec.Struct, frozen=True):
@@ -211,7 +212,9 @@ def row_of(api: Api, task: Task) -> TaskRow:
     lost = api.repository.lost.get(task.id)
     # A working run tries it again by itself.
     step = lost.next_step if lost else RUN if fault_of(task) and not api.loop.works else ""
-    return row(task, api.definition(task.id), held, lost.why if lost else "", step)
+    found = row(task, api.definition(task.id), held, lost.why if lost else "", step)
+    asks = asking_words(task, api.config.question_timeout_s)
+    return msgspec.structs.replace(found, asks=asks) if asks else found
 
 
 def _fits(api: Api, task: Task, query: TaskQuery) -> bool:

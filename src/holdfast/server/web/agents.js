@@ -82,8 +82,8 @@ function card(agent) {
 
 function update(parts, agent) {
   const quiet = agent.silent_s > 60;
-  put(parts.head, h("span", { class: `badge ${agent.state === "working" ? "work" : "wait"}` },
-    h("i", { "aria-hidden": "true" }, agent.state === "working" ? "◑" : "○"), agent.state || "working"),
+  const [tone, sign] = { working: ["work", "◑"], asking: ["ask", "?"] }[agent.state] || ["wait", "○"];
+  put(parts.head, h("span", { class: `badge ${tone}` }, h("i", { "aria-hidden": "true" }, sign), agent.state === "asking" ? "asks you" : agent.state || "working"),
   h("b", {}, cut(agent.agent || agent.worker || "", 40)), agent.model && h("span", { class: "faint" }, cut(agent.model, 40)),
   agent.remote && h("span", { class: "label" }, "remote"));
   const facts = [
@@ -104,6 +104,7 @@ function update(parts, agent) {
 // A remote worker shows only what it reports. A tool of our agents is shown as running only while it runs.
 function toolOf(agent) {
   if (agent.retrying) return ["Does not reach its model, and tries again", h("span", { class: "warn-text" }, cut(agent.retrying, 120))];
+  if (agent.asks) return ["Waits for your answer to", h("code", {}, cut(agent.asks, 60))];
   if (agent.remote) return ["Says", cut(agent.tool, 60) || "–"];
   if (agent.tool) return ["Tool", h("code", {}, cut(agent.tool, 60))];
   return agent.last_tool ? ["No tool runs; the last was", h("code", { class: "faint" }, cut(agent.last_tool, 60))] : ["Tool", "none so far"];

@@ -127,6 +127,7 @@ function fits(task, filter) {
 
 export function whyItWaits(task) {
   if (task.parked) return task.parked;
+  if (task.asks) return task.asks;
   if (waitsToLand(task)) return waitingWords(task);
   if (store.lostOf(task.id)) return lostWords(store.lostOf(task.id));
   if (faultWords(task)) return faultWords(task);

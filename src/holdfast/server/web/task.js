@@ -124,7 +124,7 @@ function paintHead(node, { view, attempts }) {
   ].filter(Boolean);
   const isWaiting = ["OPEN", "BLOCKED", "WAITING_FOR_SUBTASKS"].includes(row.state);
   // The time is shown with its cause.
-  const others = (view.waits || []).filter((each) => !/^(it is|not before|held up by) /.test(each)).slice(0, 6);
+  const others = (view.waits || []).filter((each) => each !== row.asks && !/^(it is|not before|held up by) /.test(each)).slice(0, 6);
   const waits = isWaiting ? [row.held, untilWhen(row), ...others].filter((each, place, all) => each && all.indexOf(each) === place) : [];
   const kept = node.querySelector("[data-action]:focus");
   put(node, h("div", { class: "task-title" }, stateBadge(row), h("h1", {}, h("bdi", {}, cut(row.title || row.id, 300)))),
@@ -132,6 +132,7 @@ function paintHead(node, { view, attempts }) {
     row.state === "PENDING_APPROVAL" && h("p", { class: "notice ask", "data-approval": "" }, "Waits for your approval", (view.outcome || {}).detail ? `: ${cut(view.outcome.detail, 400)}. ` : ". ",
       h("a", { href: `${taskLink(row.id)}?part=review` }, "Review it")),
     isLanding(row) && h("p", { class: "notice", "data-landing": "" }, "Approved, and landing. ", row.judging ? "The target has moved meanwhile, so its gates run once more on top of it." : "Nothing is left for you to do."),
+    row.asks && !row.parked && !store.operates && h("p", { class: "notice ask", "data-asks": row.id }, row.asks),
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
     row.judging && h("p", { class: "notice", "data-judging": row.id }, "Being judged: ", cut(row.judging, 200)),

@@ -26,8 +26,12 @@ export const COLUMNS = [
   ["good", "Closed", ["CLOSED", "CANCELLED"]],
 ];
 
+export const isAsking = (task) => !task.parked && Boolean(task.asks);
+
 export function columnOf(task) {
   if (task.parked && task.state !== "CLOSED" && task.state !== "CANCELLED") return "bad";
+  // Its agent waits for a person, as a process or ended.
+  if (isAsking(task)) return "wait";
   return (COLUMNS.find(([, , states]) => states.includes(task.state)) || COLUMNS[0])[0];
 }
 
@@ -45,12 +49,12 @@ export function untilWhen(task) {
 }
 
 export function toneOf(task) {
-  return task.parked ? "warn" : waitsToLand(task) || task.asking ? "ask" : (STATES[task.state] || STATES.OPEN)[0];
+  return task.parked ? "warn" : waitsToLand(task) || isAsking(task) ? "ask" : (STATES[task.state] || STATES.OPEN)[0];
 }
 
 export function stateBadge(task) {
   const [, sign, word] = STATES[task.state] || ["wait", "○", String(task.state).toLowerCase()];
-  const [its, says] = task.parked ? ["‖", "parked"] : waitsToLand(task) ? ["?", "waits to land"] : task.asking ? ["?", "asks you"] : [sign, isLanding(task) ? "approved, lands" : word];
+  const [its, says] = task.parked ? ["‖", "parked"] : isAsking(task) ? ["?", "asks you"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, isLanding(task) ? "approved, lands" : word];
   return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.domain.task import AT_WORK
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
 from holdfast.domain.wording import given_words
 from holdfast.layout import Attempt, Layout
 from holdfast.storage.files import plain
@@ -41,9 +41,12 @@ class AtWork(msgspec.Struct, frozen=True, kw_only=True):
     # The start has ended or died, and no run has applied its result yet.
     ended: bool = False
     retrying: str = ""
+    # The id of the question for which it waits, as a process: then it is not at work.
+    asks: str = ""
 
 
 def at_work(layout: Layout, tasks: Iterable[Task]) -> list[AtWork]:
+    """Also those that wait for an answer: their processes live."""
     found = [agent_at_work(layout.attempt_files(task.attempt.id), task) for task in tasks if task.state in AT_WORK]
     return sorted(found, key=lambda each: each.task)
 
@@ -65,6 +68,7 @@ def agent_at_work(files: Attempt, task: Task) -> AtWork:
         tool_runs=runs,
         ended=not task.claim.remote and has_ended(files, task.start.number),
         retrying=retrying(files),
+        asks=next((each.id for each in open_questions(task)), ""),
     )
 
 
