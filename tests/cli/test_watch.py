@@ -122,7 +122,7 @@ def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path
 
 def test_a_run_that_ends_while_its_tasks_are_read_counts_as_alive(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that waits for the end of a run then reads once more, and finds the tasks as the run left them."""
-    look = App.look
+    look = App.read
     with started(repo, "serve") as server:
         wait_for(lambda: live_owner(repo / ".sdd/runtime/lock") is not None, "nobody serves")
 

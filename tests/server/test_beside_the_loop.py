@@ -29,7 +29,7 @@ def test_metrics_name_the_agents_and_only_the_loop_tends_runners(
     repo = make_repo(tmp_path)
     add(repo, "long", "hang")
     looked: list[int] = []
-    look = Spawn.look
+    look = Spawn.liveness
 
     def noted(spawn: Spawn, task: Task) -> Liveness:
         looked.append(threading.get_ident())

@@ -50,7 +50,7 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         if not dry_run:
             owning.enter_context(holding(layout, app.repo, app.clock))
             facts = owning.enter_context(without_run(layout, "gc", print_notice, app.clock, app.audit_key))
-        collector = Collector(app.repo, layout, app.config, app.look().state.tasks.values(), app.clock)
+        collector = Collector(app.repo, layout, app.config, app.read().state.tasks.values(), app.clock)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
         keep = app.config.ledgers.keep_runs
         runs, saved = (collector.runs_to_archive(keep), 0) if dry_run else collector.archive_runs(keep)

@@ -75,7 +75,7 @@ def _reviews(ctx: click.Context, name: str) -> Reviews:
     from holdfast.views.reviews import Reviews
 
     app = find_app(ctx)
-    state = app.look().state
+    state = app.read().state
     if name not in state.tasks:
         raise TaskUnknown.among(name, state.tasks)
     return Reviews(app.repo, app.layout, state.tasks[name], app.reader(), identity.user())
