@@ -21,7 +21,6 @@ from kit.program import HOLDFAST, environment
 from kit.project import add, layout, make_repo, state
 from kit.waiting import wait_for
 
-
 # The window of a phone, and fingers.
 PHONE: dict[str, Any] = {"width": 390, "height": 780, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
 SHOTS = TOP / "build" / "screenshots"

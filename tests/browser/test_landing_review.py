@@ -156,4 +156,6 @@ def test_a_change_is_read_commented_on_and_sent_back_on_a_phone(site: Site, look
     page.locator("dialog button[type=submit]").tap()
     wait_for(lambda: state(site.repo).tasks["phone"].start.number == 2, "the next start")
     [last] = state(site.repo).tasks["phone"].reviews.submitted
-    assert [(each.path, each.line, each.words) for each in last.comments] == [("phone.py", 1, "Too long for my screen.")]
+    assert [(each.path, each.line, each.words) for each in last.comments] == [
+        ("phone.py", 1, "Too long for my screen.")
+    ]
