@@ -68,7 +68,7 @@ def test_the_hooks_of_a_worktree_are_listed_with_what_they_printed(site: Site, l
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_what_memory_worktrees_and_snapshots_take_is_on_the_board(site: Site, look: Look) -> None:
+def test_the_board_has_tiles_for_free_memory_worktrees_and_snapshots(site: Site, look: Look) -> None:
     page = look(site)
     taken = r"[<>]?[\d.]+ [MG]B"
     for label, value in {"Free memory": r"\d+\.\d GB", "Worktrees": taken, "Snapshots": taken}.items():
