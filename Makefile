@@ -10,8 +10,12 @@ API ?= build/venv-api
 INSTALL ?= build/venv-install
 MUTANTS ?= build/venv-mutants
 KILLS ?= 500
+# Of the long tiers, every n-th test.
+EVERY ?= 1
 EXAMPLES ?= 2000
 MARKS ?= not crash and not heavy
+# The rules of the source and its documents: `make check` runs them.
+RULES ?= --ignore tests/project
 # More at once than two cores have hands: many tests wait for a process, or for time to pass.
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
@@ -19,11 +23,11 @@ VERSIONS ?= 3.11 3.12 3.13
 .PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops test-project check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
 
 test: $(VENV)/ready
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls -m "$(MARKS)" $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls $(RULES) -m "$(MARKS)" $(ARGS)
 
-# Whole runs that are killed, stopped and continued, each some seconds long.
+# Whole runs that are killed, stopped and continued, each some seconds long. `EVERY=2` runs half of them.
 test-long:
-	$(MAKE) --no-print-directory test MARKS="heavy and not crash"
+	HOLDFAST_EVERY=$(EVERY) $(MAKE) --no-print-directory test MARKS="heavy and not crash" RULES=
 
 # The known ways out of the sandbox and past the limits, each as a test.
 test-walls: $(VENV)/ready
@@ -87,7 +91,7 @@ check: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest tests/project/test_architecture.py tests/project/test_tests.py
+	$(BIN)/pytest tests/project -m "not heavy"
 
 # A dozen tasks, while everything is killed. `make demo ARGS="--seed 7"` makes the same choices again.
 demo: $(VENV)/ready
@@ -114,7 +118,7 @@ bench: $(VENV)/ready
 # Real processes, killed with SIGKILL: writers at random moments and the whole program at seeded ones, KILLS times each;
 # and every named point, with a second kill in the recovery (a sample of them where KILLS is below 200).
 crash: $(VENV)/ready
-	HOLDFAST_KILLS=$(KILLS) $(BIN)/pytest -m crash -s --timeout 3600 $(ARGS)
+	HOLDFAST_KILLS=$(KILLS) HOLDFAST_EVERY=$(EVERY) $(BIN)/pytest -m crash -s --timeout 3600 $(ARGS)
 
 # The property tests, with many more examples; and the API, with a twentieth of them: each is asked of every operation.
 fuzz: $(VENV)/ready $(API)/ready

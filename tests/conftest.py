@@ -132,9 +132,17 @@ def memory_path() -> Iterator[Path]:
         yield folder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every property test is one that `make fuzz` deepens. Heavy ones come first, so that none begins last."""
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Every property test is one that `make fuzz` deepens."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        item.add_marker(pytest.mark.fuzz)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Heavy ones come first, so that none begins last. A short piece of a long tier is every n-th of its tests."""
     items.sort(key=lambda item: item.get_closest_marker("heavy") is None)
-    for item in items:
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-            item.add_marker(pytest.mark.fuzz)
+    taken = items[:: int(os.environ.get("HOLDFAST_EVERY", "1"))]
+    if len(taken) < len(items):
+        config.hook.pytest_deselected(items=list(set(items) - set(taken)))
+        items[:] = taken

@@ -87,7 +87,7 @@ class App:
         hide_from_git(self.layout.root, self.repo)
         return written
 
-    def look(self) -> View:
+    def read(self) -> View:
         """Reads the data root. Takes no lock and writes nothing, also beside a run."""
         self.expect_initialised()
         layout = read_root(self.layout.root)

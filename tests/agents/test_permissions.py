@@ -117,6 +117,7 @@ def test_invalid_permissions_are_refused_without_showing_a_value_of_env(repo: Pa
     assert SECRET not in str(refused.value) or entry.get("env") == [SECRET]
 
 
+@pytest.mark.heavy
 def test_the_first_run_says_what_an_agent_may_do_and_the_next_one_does_not(repo: Path, tmp_path: Path) -> None:
     answer = '{"type":"item.completed","item":{"type":"agent_message","text":"Done."}}'
     lines = [answer, '{"type":"turn.completed","usage":{"input_tokens":1,"output_tokens":1}}']

@@ -45,7 +45,7 @@ def test_the_first_commit_is_written_down_as_soon_as_there_is_one(tmp_path: Path
     assert read_format(app.layout).root_commit == ""
     git(app.repo, "commit", "-q", "--allow-empty", "-m", "first")
     git(app.repo, "commit", "-q", "--allow-empty", "-m", "second")
-    app.look()
+    app.read()
     assert read_format(app.layout).root_commit == "", "read-only commands write nothing"
     open_and_close(app)
     assert read_format(app.layout).root_commit == first_of(app.repo) != git(app.repo, "rev-parse", "HEAD")
@@ -134,11 +134,11 @@ def test_a_repository_that_moved_is_told_where_its_state_is(tmp_path: Path) -> N
     git(tmp_path, "clone", "-q", str(app.repo), "clone")
     clone = make_app(tmp_path / "clone", shared)
     with pytest.raises(errors.NotInitialised) as told:
-        clone.look()
+        clone.read()
     assert not isinstance(told.value, errors.RepositoryMoved), "the other one still lives where it was"
 
     moved = make_app(app.repo.rename(tmp_path / "new place"), shared)
-    for act in (moved.look, lambda: open_and_close(moved)):
+    for act in (moved.read, lambda: open_and_close(moved)):
         with pytest.raises(errors.RepositoryMoved) as told:
             act()
     assert str(app.layout.root) in str(told.value) and "holdfast init" in str(told.value)
@@ -146,7 +146,7 @@ def test_a_repository_that_moved_is_told_where_its_state_is(tmp_path: Path) -> N
     done = subprocess.run(asked, cwd=moved.repo, capture_output=True, text=True)
     assert done.returncode == 2 and told.value.command in done.stderr
     subprocess.run(told.value.command, shell=True, check=True)
-    assert list(moved.look().state.tasks) == ["a"]
+    assert list(moved.read().state.tasks) == ["a"]
     open_and_close(moved)
 
 
@@ -155,6 +155,6 @@ def test_looking_asks_git_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     app.init()
     open_and_close(app)
     monkeypatch.setenv("PATH", os.devnull)
-    app.look()
+    app.read()
     with pytest.raises(errors.GitUnusable):
         open_and_close(app)

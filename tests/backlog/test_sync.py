@@ -53,7 +53,7 @@ def write(app: App, name: str, text: str = "goal: do it\n", folder: str = "open"
 
 
 def states(app: App) -> dict[str, str]:
-    return {name: str(task.state) for name, task in app.look().state.tasks.items()}
+    return {name: str(task.state) for name, task in app.read().state.tasks.items()}
 
 
 def places(app: App) -> dict[str, str]:
@@ -456,7 +456,7 @@ def test_a_clone_without_a_journal_keeps_what_is_closed_closed(app: App, tmp_pat
     top = {path.name for path in (tmp_path / "clone" / ".sdd").iterdir()}
     assert top == {".gitignore", "backlog", "config"}, "what people write, and nothing of the other machine's journal"
     clone = App(tmp_path / "clone", load(tmp_path / "clone", environ={}))
-    for act in (clone.look, short_run(clone).__enter__):
+    for act in (clone.read, short_run(clone).__enter__):
         with pytest.raises(BacklogAlone, match="type `holdfast init`, which makes it and keeps every file as it is"):
             act()
     assert {path.name for path in clone.layout.root.iterdir()} == top
@@ -537,6 +537,7 @@ def test_a_copy_of_the_backlog_alone_works_like_a_clone(app: App, tmp_path: Path
     assert states(other) == {"a": "CLOSED"}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("every", [14, pytest.param(1, marks=pytest.mark.crash)], ids=["some", "all"])
 def test_takeovers_in_and_projecting_survive_a_power_cut_at_every_operation(every: int) -> None:
     with scratch() as base:

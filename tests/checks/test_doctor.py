@@ -80,6 +80,7 @@ def test_a_broken_journal_is_found(repo: Path) -> None:
     assert findings(repo)["chain"][0]["next"] == "holdfast check --chain"
 
 
+@pytest.mark.heavy
 def test_a_lost_landing_names_the_command_that_brings_it_back(repo: Path) -> None:
     add(repo, "one", "write x hi")
     assert type_in(repo, "run").returncode == 0

@@ -295,6 +295,7 @@ def test_a_question_that_changes_something_is_judged_like_any_task(tmp_path: Pat
 # -- where one stands, and who runs already ---------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_in_a_linked_worktree_work_lands_on_its_branch(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo", one="write x hi")
     git(repo, "worktree", "add", "-q", "-b", "feature", str(tmp_path / "linked"))

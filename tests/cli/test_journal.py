@@ -156,7 +156,7 @@ def test_a_pause_is_reported_with_its_date(app: App) -> None:
 def test_a_closing_belongs_to_the_task_of_its_intent(app: App) -> None:
     """Also where the closing itself names no task: the reference to the intent is enough."""
     live(app)
-    end = app.look().found.end
+    end = app.read().found.end
     assert end is not None
     with Journal.start(app.layout.wal, "000003-x", end.ref) as journal:
         ref = append(journal, Record("task_land_intent", {"task": "docs"}, committed=False))
@@ -304,7 +304,7 @@ def test_damage_is_reported_after_the_good_part(app: App, options: list[str]) ->
 
 def test_entries_of_unknown_types_are_shown(app: App) -> None:
     live(app)
-    end = app.look().found.end
+    end = app.read().found.end
     assert end is not None
     with Journal.start(app.layout.wal, "000003-x", end.ref) as journal:
         append(journal, Record("task_teleported", {"task": "docs", "to": ["Mars"]}))
@@ -339,7 +339,7 @@ def test_the_graph_as_of_an_entry(app: App) -> None:
     assert states(f"1:{seq}") == {"docs": "OPEN", "parser": "CLAIMED"}
     assert states(str(claimed["timestamp"])) == states(f"1:{seq}")
     assert states(str(claimed["timestamp"] - 0.5)) == states(f"1:{seq - 1}")
-    now = {name: str(task.state) for name, task in app.look().state.tasks.items()}
+    now = {name: str(task.state) for name, task in app.read().state.tasks.items()}
     assert states("9999999999") == states("9" * 20) == states("9" * 400) == now != states(f"1:{seq}")
 
 
@@ -417,7 +417,7 @@ def test_follow_goes_on_while_a_ledger_is_open_and_over_new_runs(app: App) -> No
                     # Read before the next is written: it comes at once, not when a buffer is full.
                     assert read(follower)["inputs"]["parked"] == f"{run_number}.{number}"
         # A run whose epoch leaves some out goes on like any other.
-        end = app.look().found.end
+        end = app.read().found.end
         assert end is not None
         with Journal.start(app.layout.wal, "000009-x", Ref(end.ref.run, end.ref.seq, end.ref.entry_hash)) as journal:
             append(journal, Record("task_flagged", {"task": "docs"}))
@@ -467,6 +467,7 @@ def test_a_closed_pipe_ends_it_quietly(app: App, options: list[str]) -> None:
     process.stderr.close()
 
 
+@pytest.mark.heavy
 def test_memory_does_not_grow_with_the_journal(app: App) -> None:
     """The first lines come while the rest is unread, and ten times the entries take about the same memory."""
     script = "import resource, sys; from holdfast.cli.main import work\ntry: work()\nfinally: "
@@ -496,7 +497,7 @@ def hostile_life(app: App) -> None:
     with short_run(app) as session:
         moved = {"task": "parser", "event": "manual_cancel", "reason": HOSTILE, "outcome": {HOSTILE: HOSTILE}}
         session.ledger.append(session.ledger.epoch, [Record("task_cancelled", moved, actor=HOSTILE)])
-    end = app.look().found.end
+    end = app.read().found.end
     assert end is not None
     with Journal.start(app.layout.wal, "000002-x", end.ref) as journal:
         blob = session.blobs.put(f"# {HOSTILE}\n\tgoal".encode())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from holdfast.engine.outcome import TAIL_BYTES
 from kit.program import Terminal, started, type_in
 from kit.project import add, make_repo
@@ -78,6 +80,7 @@ def test_states_are_told_in_words_and_given_to_programs_by_name(tmp_path: Path) 
     assert "state: PENDING_APPROVAL" not in told
 
 
+@pytest.mark.heavy
 def test_gates_of_an_earlier_attempt(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "twice", "attempt 1: write x wrong\nattempt 2: write x right", verify=["grep right x"])

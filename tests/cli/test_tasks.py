@@ -377,11 +377,11 @@ def test_a_parked_task_waits_for_a_person(repo: Path, decision: str, effect: str
     begin = [TaskEvent.AGENT_STARTS_WORK] if effect == "spawn" else [TaskEvent.FAST_COMPLETION]
     park(repo, "a", effect, *begin)
     assert f"a: task_{effect}_intent is parked" in run(repo, "cancel b")
-    assert app_of(repo).look().state.tasks["a"].parked.startswith(f"task_{effect}_parked: its intent does not say")
+    assert app_of(repo).read().state.tasks["a"].parked.startswith(f"task_{effect}_parked: its intent does not say")
     assert run(repo, f"resolve a --{decision}") == f"a: {TaskState(state)} (resolved as: {decision})\n"
     last = [entry for entry in decisions(repo) if entry["decision_type"] == "task_flagged"][-1]
     assert (last["output"]["decision"], last["actor"]) == (decision, "cli")
-    assert app_of(repo).look().state.tasks["a"].parked == ""
+    assert app_of(repo).read().state.tasks["a"].parked == ""
 
 
 def test_nothing_is_resolved_that_is_not_parked(repo: Path) -> None:
@@ -503,6 +503,7 @@ def test_edits_at_once_are_both_there(repo: Path) -> None:
         assert sorted(lines) == ["# mine", "goal: g", f"priority: {number}", f"role: r{number}"]
 
 
+@pytest.mark.heavy
 def test_an_edit_beside_a_cancel_makes_no_second_file_and_is_not_lost(repo: Path) -> None:
     names = [f"t{number}" for number in range(PAIRS)]
     write(repo, **dict.fromkeys(names, "goal: g\n"))

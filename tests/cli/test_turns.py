@@ -57,6 +57,7 @@ def test_turns_are_listed_with_what_each_did_and_cost(repo: Path) -> None:
         assert "There is no task" in holdfast(repo, "turns", name, code=2)
 
 
+@pytest.mark.heavy
 def test_diffs_are_those_of_git(repo: Path) -> None:
     failed(repo)
     base = state(repo).tasks["a"].attempt.base
@@ -79,6 +80,7 @@ def test_diffs_are_those_of_git(repo: Path) -> None:
     assert "--to goes with --turn" in holdfast(repo, "diff", "a", "--to", "2", code=2)
 
 
+@pytest.mark.heavy
 def test_a_turn_after_an_undo_is_compared_with_the_tree_that_it_began_with(repo: Path) -> None:
     marker = repo.parent / "marker"
     add(repo, "a", f"write a.txt one\nwrite b.txt two\nonce {marker}: fail no luck\nwrite c.txt three", max_attempts=1)
@@ -112,6 +114,7 @@ def test_undo_saves_what_stands_there_and_puts_the_turn_back(repo: Path) -> None
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_undo_does_not_wait_for_an_agent_at_work_and_knows_an_orphan(repo: Path) -> None:
     go = hanging(repo, "a")
     run = begin(repo)
@@ -131,6 +134,7 @@ def test_undo_does_not_wait_for_an_agent_at_work_and_knows_an_orphan(repo: Path)
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_the_next_attempt_of_a_fork_begins_with_the_turn_on_the_newest_target(repo: Path) -> None:
     failed(repo, script="attempt 1: write a.txt one\nattempt 1: write b.txt two\nattempt 2: write c.txt three\n")
     (repo / "other.txt").write_text("meanwhile\n")
@@ -146,6 +150,7 @@ def test_the_next_attempt_of_a_fork_begins_with_the_turn_on_the_newest_target(re
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_a_fork_of_a_closed_task_is_a_new_one(repo: Path) -> None:
     add(repo, "a", "write a.txt one\nwrite b.txt two\n")
     holdfast(repo, "run")

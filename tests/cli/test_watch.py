@@ -97,6 +97,7 @@ def test_watch_takes_the_terminal_again_when_it_is_continued(repo: Path, number:
         assert terminal.end() == 0 and not terminal.is_raw
 
 
+@pytest.mark.heavy
 def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     add(repo, "one", HELD.format(go=go), title="odd \x1b[31m")
@@ -121,7 +122,7 @@ def test_a_pipe_is_told_each_change_until_nobody_runs(repo: Path, tmp_path: Path
 
 def test_a_run_that_ends_while_its_tasks_are_read_counts_as_alive(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that waits for the end of a run then reads once more, and finds the tasks as the run left them."""
-    look = App.look
+    look = App.read
     with started(repo, "serve") as server:
         wait_for(lambda: live_owner(repo / ".sdd/runtime/lock") is not None, "nobody serves")
 
@@ -131,10 +132,10 @@ def test_a_run_that_ends_while_its_tasks_are_read_counts_as_alive(repo: Path, mo
             server.wait(300)
             return view
 
-        monkeypatch.setattr(App, "look", look_and_end)
+        monkeypatch.setattr(App, "read", look_and_end)
         assert not see(App.find(repo)).is_over
         assert server.returncode == -signal.SIGKILL
-    monkeypatch.setattr(App, "look", look)
+    monkeypatch.setattr(App, "read", look)
     assert see(App.find(repo)).is_over
 
 

@@ -398,6 +398,7 @@ def test_a_new_settings_file_says_the_defaults(tmp_path: Path) -> None:
     assert max(map(len, DEFAULT_SETTINGS.splitlines())) <= 120
 
 
+@pytest.mark.heavy
 def test_every_setting_is_read_by_something() -> None:
     """By an attribute or by a name in a string, outside of the settings' own modules."""
     source = Path(config.__file__).parent

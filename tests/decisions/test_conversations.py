@@ -94,6 +94,7 @@ def test_a_failed_task_goes_on_in_the_same_attempt_and_is_told_once(repo: Path) 
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_a_result_that_waits_for_approval_goes_on_in_the_same_conversation(repo: Path) -> None:
     add(repo, "a", "session s1\nwrite a.txt x", approve=True)
     holdfast(repo, "run", code=20)
@@ -111,6 +112,7 @@ def test_a_result_that_waits_for_approval_goes_on_in_the_same_conversation(repo:
     assert landed(repo) == ["a"]
 
 
+@pytest.mark.heavy
 def test_resume_and_retry_take_a_message_along(repo: Path) -> None:
     failed(repo)
     holdfast(repo, "resume", "a", "--message", "Go on.")

@@ -43,6 +43,7 @@ def orphaned_run(repo: Path, task: str) -> None:
 # -- cancel -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_cancel_ends_an_agent_that_outlived_its_run_and_keeps_its_turns(repo: Path) -> None:
     hanging(repo, "a")
     orphaned_run(repo, "a")
@@ -63,6 +64,7 @@ def pins_of(repo: Path) -> list[str]:
     return git(repo, "for-each-ref", "--format=%(refname)", "refs/holdfast/base").split()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_task_cancelled_without_a_run_pins_no_commit(repo: Path, killed: bool) -> None:
     hanging(repo, "a")
@@ -80,6 +82,7 @@ def test_a_task_cancelled_without_a_run_pins_no_commit(repo: Path, killed: bool)
     sound(repo)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["decided", "deleted"])
 def test_a_task_cancelled_in_a_run_pins_no_commit_from_then_on(repo: Path, how: str) -> None:
     add(repo, "a", "write a.txt x\nfail on purpose", max_attempts=1)
@@ -131,6 +134,7 @@ def test_a_rejection_is_told_to_the_next_attempt_which_goes_on_with_the_work(rep
 # -- resume -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_resume_goes_on_with_the_same_attempt_and_its_worktree(repo: Path) -> None:
     marker = repo.parent / "marker"
     add(repo, "a", f"write a.txt one\nonce {marker}: fail no luck\nwrite b.txt two", max_attempts=1)
@@ -149,6 +153,7 @@ def test_resume_goes_on_with_the_same_attempt_and_its_worktree(repo: Path) -> No
 # -- promote ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_promote_lands_what_failed_once_its_gate_passes(repo: Path) -> None:
     key = rejected(repo)
     told = ask(repo, "promote", "a", code=1)[0]
@@ -165,6 +170,7 @@ def test_promote_lands_what_failed_once_its_gate_passes(repo: Path) -> None:
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_promote_of_a_closed_task_does_nothing_unless_its_landing_was_lost(repo: Path) -> None:
     add(repo, "a", "write a.txt one")
     before = git(repo, "rev-parse", "main")
@@ -184,6 +190,7 @@ def test_promote_of_a_closed_task_does_nothing_unless_its_landing_was_lost(repo:
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_promote_says_why_it_cannot(repo: Path) -> None:
     failed(repo)
     assert "no attempt has made a candidate" in holdfast(repo, "promote", "a", code=9)
@@ -194,6 +201,7 @@ def test_promote_says_why_it_cannot(repo: Path) -> None:
 # -- once and no more -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("kind", "params", "kinds"),
     [
@@ -217,6 +225,7 @@ def test_the_same_id_gives_the_same_answer_and_nothing_happens_twice(
     sound(repo)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "second"), [("resume", "attempt_resumed"), ("fork", "attempt_forked")])
 def test_a_decision_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Path, kind: str, second: str) -> None:
     failed(repo)
@@ -227,6 +236,7 @@ def test_a_decision_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Path
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_a_promotion_that_a_crash_cut_in_half_is_finished_under_its_id(repo: Path) -> None:
     rejected(repo).write_text("")
     decide(repo, "retry", tasks=["a"])  # the first of its four records
@@ -257,6 +267,7 @@ def test_a_decision_that_does_not_fit_the_state_is_refused(repo: Path, kind: str
     assert caught.value.exit_code == 2 and keys(repo) == []
 
 
+@pytest.mark.heavy
 def test_an_agent_that_is_stopped_by_a_signal_is_ended_too(repo: Path) -> None:
     hanging(repo, "a")
     orphaned_run(repo, "a")

@@ -47,6 +47,7 @@ def asking(repo: Path, script: str, ran: Path, **more: object) -> str:
     return str(question["id"])
 
 
+@pytest.mark.heavy
 def test_a_call_that_needs_a_person_becomes_a_question_and_its_task_pauses(repo: Path, ran: Path) -> None:
     name = asking(repo, LATER, ran)
     assert name == "a.1.q1" and not ran.exists()
@@ -63,6 +64,7 @@ def test_a_call_that_needs_a_person_becomes_a_question_and_its_task_pauses(repo:
     holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_an_allowed_call_is_made_once_and_the_attempt_goes_on(repo: Path, ran: Path) -> None:
     name = asking(repo, LATER, ran)
     holdfast(repo, "answer", name, "--allow")
@@ -77,6 +79,7 @@ def test_an_allowed_call_is_made_once_and_the_attempt_goes_on(repo: Path, ran: P
     holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_a_denied_call_is_not_made_and_the_agent_is_told_why(repo: Path, ran: Path) -> None:
     name = asking(repo, LATER, ran)
     holdfast(repo, "answer", name, "--deny", "not on a Monday")
@@ -85,6 +88,7 @@ def test_a_denied_call_is_not_made_and_the_agent_is_told_why(repo: Path, ran: Pa
     assert "not on a Monday" in layout(repo).attempt_files("a.1").traces.read_text()
 
 
+@pytest.mark.heavy
 def test_an_agent_that_waits_as_a_process_gets_its_answer_while_it_waits(repo: Path, ran: Path) -> None:
     add(repo, "a", HELD.format(ran=ran), **ASKS)
     run = begin(repo)
@@ -98,6 +102,7 @@ def test_an_agent_that_waits_as_a_process_gets_its_answer_while_it_waits(repo: P
     assert task.state is TaskState.CLOSED and task.start.number == 1
 
 
+@pytest.mark.heavy
 def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None:
     name = asking(repo, "ask-later question Which colour?\n", ran)
     holdfast(repo, "answer", name, "--say", "the blue one")
@@ -148,6 +153,7 @@ def shows_the_question(repo: Path) -> None:
     assert picture.counts == "1 asks" and _cells(picture, "a")[-1] == why
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("script", [HELD, "ask-later question Which colour?\n"])
 def test_a_run_says_that_an_agent_asks_when_it_does_and_at_its_end(repo: Path, ran: Path, script: str) -> None:
     add(repo, "a", script.format(ran=ran), **ASKS)
@@ -200,6 +206,7 @@ def kill_agent(repo: Path, attempt: str = "a.1") -> None:
     os.kill(running.agent.pid, signal.SIGKILL)
 
 
+@pytest.mark.heavy
 def test_an_agent_killed_while_it_waits_asks_again_and_nobody_is_asked_twice(repo: Path, ran: Path) -> None:
     add(repo, "a", HELD.format(ran=ran), **ASKS)
     run = begin(repo)
@@ -214,6 +221,7 @@ def test_an_agent_killed_while_it_waits_asks_again_and_nobody_is_asked_twice(rep
     assert state(repo).tasks["a"].state is TaskState.CLOSED
 
 
+@pytest.mark.heavy
 def test_a_waiting_agent_needs_no_slot(repo: Path, ran: Path) -> None:
     add(repo, "a", HELD.format(ran=ran), **ASKS)
     run = begin(repo, HOLDFAST_MAX_AGENTS="1")
@@ -224,6 +232,7 @@ def test_a_waiting_agent_needs_no_slot(repo: Path, ran: Path) -> None:
     assert run.wait(60) == 0
 
 
+@pytest.mark.heavy
 def test_an_unanswered_question_is_denied_after_the_time_that_the_settings_give(repo: Path, ran: Path) -> None:
     asking(repo, LATER, ran)
     holdfast(repo, "run", env={"HOLDFAST_QUESTION_TIMEOUT_S": "0.01"})
@@ -232,6 +241,7 @@ def test_an_unanswered_question_is_denied_after_the_time_that_the_settings_give(
     assert entry.inputs["by"] == "timeout" and "Nobody answered in time" in holdfast(repo, "history", "a")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("decision", [("cancel", "a"), ("undo", "a", "--turn", "1")])
 def test_a_question_of_a_task_that_was_cancelled_or_put_back_is_closed(
     repo: Path, ran: Path, decision: tuple[str, ...]
@@ -243,6 +253,7 @@ def test_a_question_of_a_task_that_was_cancelled_or_put_back_is_closed(
     holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
     rules = [{"do": "allow", "tool": "run", "input": "echo x >> *"}, {"do": "deny", "tool": "write", "input": "b.txt*"}]
     script = f"ask run echo x >> {ran}\nask write b.txt no\nask write c.txt yes\n"
@@ -253,6 +264,7 @@ def test_rules_decide_before_a_person_is_asked(repo: Path, ran: Path) -> None:
     assert "forbid" in layout(repo).attempt_files("a.1").traces.read_text()
 
 
+@pytest.mark.heavy
 def test_always_writes_a_rule_that_the_next_call_goes_by(repo: Path, ran: Path) -> None:
     before = layout(repo).settings.read_text()
     name = asking(repo, f"ask-later run echo x >> {ran}\nask-later run echo x >> {ran}\nwrite d.txt done\n", ran)

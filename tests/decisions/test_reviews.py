@@ -54,6 +54,7 @@ COMMENTS = [
 ]
 
 
+@pytest.mark.heavy
 def test_a_review_that_is_sent_back_reaches_the_same_attempt_with_file_line_quote_and_words(waiting: Path) -> None:
     repo, before = waiting, state(waiting).tasks["t"]
     assert "goes on with its conversation" in review(repo, "--send-back", "-m", "Nearly.", comments=COMMENTS)
@@ -115,6 +116,7 @@ def test_a_review_that_cannot_be_used_is_refused_and_changes_nothing(waiting: Pa
     assert state(waiting).tasks["t"].reviews.submitted == ()
 
 
+@pytest.mark.heavy
 def test_a_review_of_an_older_candidate_is_refused_and_kept_as_a_draft(waiting: Path) -> None:
     old = state(waiting).tasks["t"].candidate
     review(waiting, "--send-back", "-m", "Again.")
@@ -191,6 +193,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.heavy
 def test_a_rule_of_the_settings_makes_a_result_wait_and_says_why(repo: Path) -> None:
     settings(repo, approve=[rule for rule, _ in RULES.values()])
     for name, (rule, _) in RULES.items():

@@ -151,6 +151,7 @@ def test_the_ref_and_every_folder_above_are_synced_last(repo: Path, inputs: dict
         assert {f".git/{MAIN}", ".git/refs/heads", ".git/refs", ".git"} <= synced, synced
 
 
+@pytest.mark.heavy
 def test_every_point_is_reached_and_a_kill_there_ends_the_same(tmp_path: Path) -> None:
     expected = None
     for number, at in enumerate(LAND_POINTS):

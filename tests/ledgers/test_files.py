@@ -211,6 +211,7 @@ def _append_together(ledger: FileLedger) -> None:
         ledger.append(ledger.epoch, [added("b"), added("c")])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("work", [_append_plainly, _append_together])
 def test_an_interrupt_at_any_call_leaves_no_checkpoint_that_differs_from_the_journal(
     work: Callable[[FileLedger], None],

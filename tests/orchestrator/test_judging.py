@@ -46,6 +46,7 @@ def expect_only_verified_commits_landed(repo: Path) -> None:
     assert made <= passed, made - passed
 
 
+@pytest.mark.heavy
 def test_four_tasks_of_which_one_fails_land_in_order_with_two_judged_at_once(repo: Path, tmp_path: Path) -> None:
     meeting = tmp_path / "meeting"
     meeting.mkdir()
@@ -109,6 +110,7 @@ def test_one_that_is_cancelled_while_it_is_judged_ahead_is_withdrawn_and_the_fir
     assert landed(repo) == ["a"] and str(state(repo).tasks["b"].state) == "CANCELLED"
 
 
+@pytest.mark.heavy
 def test_a_run_that_is_stopped_withdraws_what_is_judged_ahead_and_the_next_one_lands_it(
     repo: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +123,7 @@ def test_a_run_that_is_stopped_withdraws_what_is_judged_ahead_and_the_next_one_l
     expect_only_verified_commits_landed(repo)
 
 
+@pytest.mark.heavy
 def test_all_are_judged_anew_where_a_person_commits_to_the_target_meanwhile(repo: Path, tmp_path: Path) -> None:
     with two_judged(repo, tmp_path / "go"):
         (repo / "person").write_text("mine\n")
@@ -130,6 +133,7 @@ def test_all_are_judged_anew_where_a_person_commits_to_the_target_meanwhile(repo
     expect_only_verified_commits_landed(repo)
 
 
+@pytest.mark.heavy
 def test_one_that_waits_for_approval_is_neither_built_on_nor_waited_for(repo: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     settings(repo, judging=2, max_agents=1, gates=[{"name": "unit", "command": WAIT.format(go)}])
@@ -144,6 +148,7 @@ def test_one_that_waits_for_approval_is_neither_built_on_nor_waited_for(repo: Pa
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_a_gate_that_must_not_run_twice_is_never_run_ahead_of_its_turn(repo: Path, tmp_path: Path) -> None:
     settings(repo, judging=3, max_agents=1, gates=[{"name": "unit", "command": "sleep 0.5"}])
     once = [{"command": f"echo >> {tmp_path}/ran", "repeatable": False}]

@@ -45,6 +45,7 @@ def gate(repo: Path, name: str) -> Path:
 # -- work that goes well ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_a_graph_lands_in_its_order_and_the_checkout_follows(repo: Path) -> None:
     add(repo, "a", "write a.txt one")
     add(repo, "b", "append a.txt two", depends_on=["a"])
@@ -64,6 +65,7 @@ def test_a_command_is_an_agent_and_what_it_leaves_is_its_candidate(repo: Path) -
     assert file(repo, "made.txt") == "made" and landed(repo) == ["c"]
 
 
+@pytest.mark.heavy
 def test_agents_and_gates_are_as_nice_as_the_settings_say(repo: Path) -> None:
     add(repo, "t", "run nice > agent.txt", verify=[f"nice > {gate(repo, 'gate')}"])
     holdfast(repo, "run", env={"HOLDFAST_LIMITS__NICE": "3"})
@@ -143,6 +145,7 @@ def test_an_agent_outlives_the_orchestrator_and_is_adopted(repo: Path) -> None:
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_a_living_agent_is_followed_by_the_next_orchestrator(repo: Path) -> None:
     go = gate(repo, "go")
     add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}\nwrite b.txt x")
@@ -169,6 +172,7 @@ def at_second_step(repo: Path) -> tuple[subprocess.Popen[str], int, Path, Path]:
     return process, pid, go, log
 
 
+@pytest.mark.heavy
 def test_a_killed_agent_goes_on_where_it_was(repo: Path) -> None:
     process, pid, go, log = at_second_step(repo)
     os.killpg(pid, signal.SIGKILL)
@@ -180,6 +184,7 @@ def test_a_killed_agent_goes_on_where_it_was(repo: Path) -> None:
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_the_agent_of_a_killed_runner_is_ended_before_anything_goes_on(repo: Path) -> None:
     process, pid, go, log = at_second_step(repo)
     runner = attempt_folder.read_start(layout(repo).attempt_files("t.1"), 1)
@@ -194,6 +199,7 @@ def test_the_agent_of_a_killed_runner_is_ended_before_anything_goes_on(repo: Pat
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_all_is_lost_at_once_and_goes_on(repo: Path) -> None:
     """As when the machine goes down: orchestrator, runner and agent die together."""
     process, pid, go, log = at_second_step(repo)
@@ -225,6 +231,7 @@ def test_stopping_leaves_the_agents_at_work(repo: Path) -> None:
     assert landed(repo) == ["t"]
 
 
+@pytest.mark.heavy
 def test_agents_that_were_stopped_go_on_later(repo: Path) -> None:
     go = gate(repo, "go")
     add(repo, "t", f"write a.txt x\nrun {shell_wait(go)}\nwrite b.txt x")
@@ -321,6 +328,7 @@ def test_work_lands_where_the_run_began_whatever_is_checked_out_meanwhile(repo: 
     assert landed(repo, "side") == [] and not (repo / "a.txt").exists()
 
 
+@pytest.mark.heavy
 def test_an_attempt_that_cannot_be_continued_is_given_up(repo: Path) -> None:
     """Nobody is the author of what it made, from the middle of its work on."""
     add(repo, "t", f"write a.txt 1\nrun git -C {repo} config --unset user.name\nwrite b.txt 1", max_attempts=1)
@@ -330,6 +338,7 @@ def test_an_attempt_that_cannot_be_continued_is_given_up(repo: Path) -> None:
     assert "The author of what lands in" in task.outcome["detail"] and task.attempt.turn == 3
 
 
+@pytest.mark.heavy
 def test_an_attempt_resumed_after_an_undo_lands_all_its_turns_once(repo: Path) -> None:
     add(repo, "t", "write a.txt 1\nwrite b.txt 2\nonce ../marker: fail\nwrite c.txt 3", max_attempts=1)
     holdfast(repo, "run", code=20)
@@ -340,6 +349,7 @@ def test_an_attempt_resumed_after_an_undo_lands_all_its_turns_once(repo: Path) -
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_nothing_is_built_on_a_landing_that_is_lost(repo: Path) -> None:
     add(repo, "a", "write a.txt 1")
     add(repo, "b", "write b.txt 1", depends_on=["a"])
@@ -374,6 +384,7 @@ def test_a_stop_that_comes_while_it_looks_for_one_is_not_lost(tmp_path: Path) ->
 # -- an orphan that may not be continued any more ---------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_a_salvaged_candidate_that_a_gate_refuses_is_what_the_next_attempt_begins_with(repo: Path) -> None:
     settings(repo, max_resumes=0)
     script = (

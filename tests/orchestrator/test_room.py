@@ -20,6 +20,7 @@ MB = 1 << 20
 SHORT = "100 MB of memory are free, and memory_free_min is 200 MB"
 
 
+@pytest.mark.heavy
 def test_a_run_starts_nothing_while_memory_is_short_and_goes_on_by_itself(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_run_starts_nothing_while_memory_is_short_and_goes_on_by_itself(
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_agents_that_have_just_started_keep_others_back_where_memory_is_scarce(
     repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

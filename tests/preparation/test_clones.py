@@ -35,6 +35,7 @@ def project(repo: Path) -> Path:
     return repo
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["btrfs", "xfs"])
 @mounts
 def test_an_ignored_folder_is_cloned_and_takes_no_space(tmp_path: Path, kind: str) -> None:
@@ -61,6 +62,7 @@ def test_an_ignored_folder_is_cloned_and_takes_no_space(tmp_path: Path, kind: st
     sound(repo)
 
 
+@pytest.mark.heavy
 @mounts
 def test_without_reflinks_nothing_is_copied_and_a_sentence_says_so(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128m", "none", str(tmp_path)], check=True)

@@ -49,6 +49,7 @@ def test_a_failing_hook_after_the_start_or_before_removal_changes_nothing(repo: 
     assert type_in(repo, "hooks", "tt").returncode != 0
 
 
+@pytest.mark.heavy
 @pytest.mark.repo(worktree={"before_start": ["exit 5"]})
 def test_a_failing_hook_before_the_start_costs_no_attempt(repo: Path) -> None:
     add(repo, "t", "write a.txt x")
@@ -97,6 +98,7 @@ def test_a_worktree_is_kept_for_a_while_after_the_landing(repo: Path) -> None:
     sound(repo)
 
 
+@pytest.mark.heavy
 @mounts
 def test_a_start_waits_for_free_space_and_goes_on_by_itself(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(tmp_path)], check=True)
@@ -124,6 +126,7 @@ def test_status_counts_what_worktrees_and_snapshots_take(repo: Path) -> None:
     assert "1 worktree" in holdfast(repo, "status")
 
 
+@pytest.mark.heavy
 @pytest.mark.repo(worktree={"setup": ["true"]})
 def test_a_stamp_names_what_the_worktree_was_set_up_with(repo: Path) -> None:
     add(repo, "t", "write a.txt x", approve=True)

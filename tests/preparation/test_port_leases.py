@@ -90,6 +90,7 @@ def test_all_ports_in_use_is_a_sentence(tmp_path: Path, monkeypatch: pytest.Monk
     lease.close()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 def test_an_agent_keeps_its_ports_when_its_run_is_killed(repo: Path, sandbox: str) -> None:
     if sandbox == "bwrap" and (why := why_not()):

@@ -19,6 +19,7 @@ def include(repo: Path, *patterns: str, ignored: str = ".env\n") -> None:
     git(repo, "commit", "-qm", "include")
 
 
+@pytest.mark.heavy
 def test_included_files_reach_agents_and_gates_and_never_land(repo: Path) -> None:
     include(repo, ".env")
     (repo / ".env").write_text("KEY=1\n")
@@ -38,6 +39,7 @@ def test_included_files_reach_agents_and_gates_and_never_land(repo: Path) -> Non
     sound(repo)
 
 
+@pytest.mark.heavy
 @pytest.mark.repo(worktree={"setup": ["echo made >> made.log", "test -f lock"], "inputs": ["lock"], "ports": 3})
 def test_setup_runs_once_for_each_worktree_and_again_when_its_inputs_change(repo: Path) -> None:
     (repo / "lock").write_text("1\n")
@@ -57,6 +59,7 @@ def test_setup_runs_once_for_each_worktree_and_again_when_its_inputs_change(repo
     sound(repo)
 
 
+@pytest.mark.heavy
 @pytest.mark.repo(worktree={"setup": ["echo went wrong; exit 3"]})
 def test_a_failing_setup_costs_no_attempt_and_says_what_to_type(repo: Path) -> None:
     add(repo, "t", "write a.txt x")
@@ -75,6 +78,7 @@ def test_a_failing_setup_costs_no_attempt_and_says_what_to_type(repo: Path) -> N
     sound(repo)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("hides", [False, True])
 def test_a_landed_worktree_goes_though_its_agent_committed_an_included_file(repo: Path, *, hides: bool) -> None:
     include(repo, ".env")

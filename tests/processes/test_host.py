@@ -68,10 +68,10 @@ def test_memory_is_bounded_by_the_groups_around_a_process(groups: Path) -> None:
     assert controllers.memory_free()[1] == 50
     (groups / "new" / "memory.current").write_text("2000\n")
     assert controllers.memory_free()[1] == 0
-    assert host.look().memory_free == 0 and host.look().is_group
+    assert host.measure().memory_free == 0 and host.measure().is_group
 
 
 def test_without_a_limited_group_memory_is_that_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controllers, "place", lambda name, pid="self": None)
     machine, group = controllers.memory_free()
-    assert group is None and machine is not None and not host.look().is_group
+    assert group is None and machine is not None and not host.measure().is_group

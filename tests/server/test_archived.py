@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.storage.journal.reader import Chain
 from kit.program import holdfast
 from kit.project import add, layout, make_repo, settings
@@ -24,6 +26,7 @@ def answers(server: Server, entries: list[str]) -> list[Any]:
     return [page, [frame["data"] for frame in frames], *(server.operator.get(path) for path in PATHS)]
 
 
+@pytest.mark.heavy
 def test_archived_runs_are_shown_as_before(tmp_path: Path) -> None:
     repo = make_repo(tmp_path)
     settings(repo, ledgers={"keep_runs": 1})

@@ -29,13 +29,13 @@ def test_metrics_name_the_agents_and_only_the_loop_tends_runners(
     repo = make_repo(tmp_path)
     add(repo, "long", "hang")
     looked: list[int] = []
-    look = Spawn.look
+    look = Spawn.liveness
 
     def noted(spawn: Spawn, task: Task) -> Liveness:
         looked.append(threading.get_ident())
         return look(spawn, task)
 
-    monkeypatch.setattr(Spawn, "look", noted)
+    monkeypatch.setattr(Spawn, "liveness", noted)
     scraped: list[str] = []
 
     def scrape() -> str:

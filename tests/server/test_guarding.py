@@ -225,6 +225,7 @@ def test_a_stop_answers_what_was_asked_and_leaves_agents_at_work(tmp_path: Path)
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_beyond_loopback_with_tls(tmp_path: Path) -> None:
     repo, cert, key = make_repo(tmp_path), tmp_path / "cert.pem", tmp_path / "key.pem"
     subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from holdfast.domain.task import TaskState
 from holdfast.server.serving import read_address
 from kit.project import add, layout, state
@@ -12,6 +14,7 @@ from kit.tasks import THREE_TURNS, hanging
 from kit.waiting import wait_for
 
 
+@pytest.mark.heavy
 def test_a_run_that_was_killed_is_marked_and_costs_are_the_same_after_it(repo: Path) -> None:
     add(repo, "a", f"{THREE_TURNS}spend 0.5 10\nfail no luck", max_attempts=1)
     with served(repo, "run", "--stay", "--plain") as server:

@@ -14,6 +14,7 @@ from kit.server import served
 from kit.waiting import wait_for
 
 
+@pytest.mark.heavy
 def test_a_lost_landing_is_told_while_it_is_lost(repo: Path) -> None:
     add(repo, "t", "write t.txt x")
     holdfast(repo, "run")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from holdfast.domain.task import TaskState
 from kit.git import git
 from kit.program import holdfast
@@ -65,6 +67,7 @@ def paths_of(ask: Client) -> list[str]:
     return found
 
 
+@pytest.mark.heavy
 def test_a_result_is_sent_back_only_with_a_reason(repo: Path) -> None:
     waits(repo)
     with served(repo, *STAY) as server:

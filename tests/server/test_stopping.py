@@ -69,6 +69,7 @@ def test_a_stopped_task_is_put_back_and_continues_on_resume(server: Server) -> N
     assert flag.inputs["decided"]["kind"] == "resume"
 
 
+@pytest.mark.heavy
 def test_a_stopped_task_is_forked_and_continues_on_resume(server: Server) -> None:
     before = stop(server)
     assert "holdfast resume a" in holdfast(server.repo, "fork", "a", "--turn", "1")

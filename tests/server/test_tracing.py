@@ -75,6 +75,7 @@ def test_an_attempt_is_one_trace_with_its_turns_gates_and_landing(repo: Path) ->
     assert {span.parent for span in gates} == {verify.span} and gates[0].end <= gates[1].start
 
 
+@pytest.mark.heavy
 def test_a_failed_span_says_so_and_another_attempt_is_another_trace(repo: Path) -> None:
     add(repo, "a", "write a.txt one\nattempt 2: write b.txt two", verify=["test -e b.txt"], max_attempts=2)
     holdfast(repo, "run")

@@ -116,6 +116,7 @@ def test_the_worst_disk_of_a_power_cut_still_has_the_acknowledged_snapshot(repo:
     assert b"agents" in tree_of(tmp_path / "out")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.crash)])
 def test_nothing_is_acknowledged_after_a_failed_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int

@@ -138,6 +138,7 @@ def test_damaged_objects_are_set_aside_once_in_a_boot_and_written_anew(repo: Pat
     assert after_boot.set_damaged_aside(layout(repo), repo, 0.0) == []
 
 
+@pytest.mark.heavy
 def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) -> None:
     settings(repo, grace_s=0.5)
     paused(repo).touch()
@@ -162,6 +163,7 @@ def test_objects_of_the_last_turn_are_made_anew_from_the_worktree(repo: Path) ->
     sound(repo)
 
 
+@pytest.mark.heavy
 def test_an_agents_own_commit_that_the_power_cut_took_costs_no_attempt(repo: Path) -> None:
     go, committed = repo.parent / "go", repo.parent / "committed"
     own = f"echo y > more.txt && git add -A && git commit -qm own && touch {committed}"

@@ -35,6 +35,7 @@ def without_conflicts(tree: Tree) -> Tree:
     return {path: node for path, node in tree.items() if not any(path.startswith(other + b"/") for other in tree)}
 
 
+@pytest.mark.heavy
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.dictionaries(PATHS, NODES, max_size=6).map(without_conflicts), min_size=2, max_size=4), st.randoms())
 def test_any_series_of_trees_is_saved_restored_and_exported_exactly(trees: list[Tree], chance: random.Random) -> None:

@@ -136,6 +136,7 @@ def test_a_screen_is_as_it_was(repo: Path, columns: int, rows: int, name: str, a
     expect_golden(name, seen(repo, columns, rows, *arguments), columns, rows)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_the_end_of_a_run_is_as_it_was(columns: int, rows: int) -> None:
     top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))

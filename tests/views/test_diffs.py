@@ -19,6 +19,7 @@ def commit(repo: Path, name: str, text: str) -> str:
     return git(repo, "rev-parse", "HEAD")
 
 
+@pytest.mark.heavy
 def test_a_change_is_shown_on_top_of_the_newest_target_and_then_as_it_landed(repo: Path) -> None:
     add(repo, "a", "write a.txt mine", approve=True)
     holdfast(repo, "run", code=20)
@@ -33,6 +34,7 @@ def test_a_change_is_shown_on_top_of_the_newest_target_and_then_as_it_landed(rep
     assert "a.txt | 1 +" in holdfast(repo, "diff", "a", "--stat")
 
 
+@pytest.mark.heavy
 def test_a_conflict_with_the_target_is_shown_with_its_markers(repo: Path) -> None:
     failed(repo, script="write README.md mine\n")
     commit(repo, "README.md", "theirs\n")
@@ -41,6 +43,7 @@ def test_a_conflict_with_the_target_is_shown_with_its_markers(repo: Path) -> Non
     assert "It conflicts with the newest target in README.md" in holdfast(repo, "diff", "a")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("lines", "is_paged"), [(3, False), (60, True)])
 def test_a_diff_in_a_terminal_has_colours_and_a_long_one_goes_to_the_pager(
     repo: Path, lines: int, is_paged: bool

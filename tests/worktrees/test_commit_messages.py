@@ -44,12 +44,14 @@ def test_the_agents_message_is_kept_where_the_target_moved_meanwhile(tmp_path: P
     assert message(repo).endswith(TRAILERS)
 
 
+@pytest.mark.heavy
 def test_of_several_commits_the_last_speaks_and_the_others_are_listed(tmp_path: Path) -> None:
     more = "write y hi\nrun git add y\nrun git -c user.name=a -c user.email=a@b commit -qm 'Test it'\n"
     repo = worked(tmp_path, SCRIPT + more)
     assert message(repo) == f"Test it\n\nBefore that:\n- Sort once\n\n{TRAILERS}"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("settings", "wanted"),
     [
@@ -62,6 +64,7 @@ def test_the_settings_choose_another(tmp_path: Path, settings: str, wanted: str)
     assert message(worked(tmp_path, SCRIPT, settings)) == f"{wanted}\n\n{TRAILERS}"
 
 
+@pytest.mark.heavy
 def test_without_a_commit_of_its_own_the_goal_speaks(tmp_path: Path) -> None:
     assert message(worked(tmp_path, "write x hi")) == f"sorts\n\n{TRAILERS}"
 
@@ -69,6 +72,7 @@ def test_without_a_commit_of_its_own_the_goal_speaks(tmp_path: Path) -> None:
 # -- a result that a person has mended --------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_promote_judges_what_a_person_mended_in_the_worktree(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "sorts", SCRIPT, max_attempts=1, verify=["grep -q right x"])
@@ -80,6 +84,7 @@ def test_promote_judges_what_a_person_mended_in_the_worktree(tmp_path: Path) -> 
     assert type_in(repo, "check").returncode == 0
 
 
+@pytest.mark.heavy
 def test_promote_of_what_nobody_touched_judges_the_candidate(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     flag = tmp_path / "flag"
@@ -91,6 +96,7 @@ def test_promote_of_what_nobody_touched_judges_the_candidate(tmp_path: Path) -> 
     assert git(repo, "show", "main:x") == "hi"
 
 
+@pytest.mark.heavy
 def test_a_task_that_failed_without_work_can_be_corrected_and_promoted(tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "repo")
     add(repo, "sorts", "write x hi\nfail no", max_attempts=1)

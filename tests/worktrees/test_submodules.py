@@ -30,6 +30,7 @@ def link(repo: Path) -> str:
     return git(repo, "ls-tree", "main", "lib")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("is_initialised", [True, False])
 def test_a_landing_beside_a_submodule_leaves_it(repo: Path, is_initialised: bool) -> None:
     if not is_initialised:
@@ -44,6 +45,7 @@ def test_a_landing_beside_a_submodule_leaves_it(repo: Path, is_initialised: bool
     sound(repo)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("is_initialised", [True, False])
 def test_a_change_below_a_submodule_is_refused_with_a_sentence(repo: Path, is_initialised: bool) -> None:
     if not is_initialised:

@@ -163,6 +163,7 @@ def test_the_scratch_of_an_earlier_boot_is_made_anew(repo: Path) -> None:
     assert (path / "a").read_text() == "1\n"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("point", WORKTREE_POINTS)
 def test_killed_at_every_point_it_goes_on(repo: Path, tmp_path: Path, point: str) -> None:
     log = tmp_path / "log"

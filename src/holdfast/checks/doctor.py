@@ -110,7 +110,7 @@ def limits_part(config: Config) -> Part:
 
 def host_part(config: Config) -> Part:
     """Memory and cores: the room for another agent, and whether the journal waits for a core."""
-    room, least = host.look(), config.memory_free_min
+    room, least = host.measure(), config.memory_free_min
     short = host.shortage(room, least)
     fact = f"{size(room.memory_free)} of memory free" if room.memory_free is not None else "free memory is unknown"
     fact += f", and an agent is started where {size(least)} are (memory_free_min)" if least is not None else ""

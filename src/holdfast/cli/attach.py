@@ -70,7 +70,7 @@ def attach(ctx: click.Context, task: str | None, raw: bool, tail_max: int | None
 
 
 def _list(app: App, as_json: bool) -> None:
-    view = app.look()
+    view = app.read()
     found = at_work(view.layout, view.state.tasks.values())
     if as_json:
         print_json({"at_work": found})
@@ -85,7 +85,7 @@ def _list(app: App, as_json: bool) -> None:
 
 def _find(app: App, name: str) -> tuple[str, str]:
     """The task and the attempt that are meant."""
-    tasks = app.look().state.tasks
+    tasks = app.read().state.tasks
     if name in tasks:
         attempt = tasks[name].attempt.id
         if not attempt:
@@ -175,7 +175,7 @@ def _follow(app: App, name: str, attempt: str, files: Attempt, follower: _Follow
 
 def _over(app: App, name: str, attempt: str) -> str | None:
     """The reason why no more output comes; None while some may. Asked before the last read: so nothing is missed."""
-    task: Task = app.look().state.tasks[name]
+    task: Task = app.read().state.tasks[name]
     if task.attempt.id != attempt:
         return f"{attempt} is over; the task goes on with {task.attempt.id}: `holdfast attach {name}`"
     files = app.layout.attempt_files(attempt)

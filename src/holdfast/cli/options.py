@@ -89,7 +89,7 @@ def complete_task(ctx: click.Context, param: click.Parameter, incomplete: str) -
     root = ctx.find_root()
     root.obj = root.params.get("data_root")
     try:
-        view = find_app(ctx).look()
+        view = find_app(ctx).read()
         states = {name: str(task.state) for name, task in view.state.tasks.items()}
         states |= dict.fromkeys(_new_ids(view.layout.backlog, states.keys()), "new")
     except Exception:  # noqa: BLE001 (whatever is wrong: an error printed here would land on the prompt)

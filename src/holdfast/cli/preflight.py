@@ -103,7 +103,7 @@ def _last_commit(app: App, repository: Repository, branch: str) -> str:
     """The last known commit of a branch that is gone; empty for one that never had any."""
     from holdfast.landing.lost_landings import newest_landing
 
-    landing = newest_landing(app.repo, branch, app.look().state.tasks.values()) if app.layout.root.exists() else ""
+    landing = newest_landing(app.repo, branch, app.read().state.tasks.values()) if app.layout.root.exists() else ""
     log = repository.git_dir / "logs" / "HEAD"
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
     short = branch.removeprefix("refs/heads/")

@@ -288,7 +288,7 @@ def stop(ctx: click.Context, tasks: tuple[str, ...], agents_too: bool, wait_s: f
 
 
 def _left_at_work(app: App) -> list[str]:
-    return [each.attempt for each in at_work(app.layout, app.look().state.tasks.values()) if not each.ended]
+    return [each.attempt for each in at_work(app.layout, app.read().state.tasks.values()) if not each.ended]
 
 
 def _stop_run(app: App, holder: Holder, how: str, wait_s: float) -> None:

@@ -48,7 +48,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     host = host_row(
         app.config, view.state.tasks.values(), wall(), runs.pid if runs else "self", folder=view.layout.root
     )
-    disk = disk_use.look(view.layout, app.config.disk_free_min)
+    disk = disk_use.measure(view.layout, app.config.disk_free_min)
     if as_json:
         facts: dict[str, Any] = {
             "states": dict(sorted(states.items())),

@@ -62,7 +62,7 @@ def _expect_stoppable(task: Task) -> None:
 def await_end(context: RunContext, task: Task) -> None:
     """Returns when the runner has ended; one that does not in time is ended like any other process of the attempt."""
     deadline = monotonic() + context.config.grace_s + SPARE_S
-    while task.state in AT_WORK and context.spawn.look(task) is Liveness.ALIVE:
+    while task.state in AT_WORK and context.spawn.liveness(task) is Liveness.ALIVE:
         if monotonic() > deadline:
             orphans.orphan(context, task, TaskEvent.CRASH)
             return
@@ -86,5 +86,5 @@ def leave(context: RunContext, tasks: Collection[Task]) -> None:
 def end_agents(context: RunContext, tasks: Iterable[Task]) -> None:
     """Asks the runners of the tasks to end."""
     for task in tasks:
-        if task.state is TaskState.IN_PROGRESS and context.spawn.look(task) is Liveness.ALIVE:
+        if task.state is TaskState.IN_PROGRESS and context.spawn.liveness(task) is Liveness.ALIVE:
             context.spawn.ask_to_stop(task)

@@ -99,7 +99,7 @@ def settle(decision: DecisionContext, task: Task) -> None:
         hint = f"its worker can give it back, and `holdfast cancel {task.id}` gives it up."
         raise refused(task, "put back", hint, f"{task.claim.agent} works on it elsewhere")
     if task.state is not TaskState.ORPHANED:
-        seen = context.spawn.look(task)
+        seen = context.spawn.liveness(task)
         if seen in _ALIVE and task.parked == STOPPED:
             raise refused(task, "put back", "ask again in a moment.", "its agent is just being ended")
         if seen in _ALIVE:

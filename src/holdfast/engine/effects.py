@@ -58,7 +58,7 @@ def carry_out(context: EffectContext, intended: EffectIntended) -> dict[str, Any
     except HoldfastError as error:
         if is_fatal(error):
             raise
-        match _look(effect, kind, intent):
+        match _reconcile(effect, kind, intent):
             case Happened(found):
                 result = found
             case DidNotHappen():
@@ -75,7 +75,7 @@ def acknowledge(context: EffectContext, intended: EffectIntended) -> dict[str, A
     """Journals an effect that took place unknown to this journal. Performs nothing; empty where it did not."""
     ledger, kind = context.ledger, EFFECT_OF[type(intended)]
     intent = _intend(ledger, kind, intended)
-    match _look(context.effects[type(intended)], kind, intent):
+    match _reconcile(context.effects[type(intended)], kind, intent):
         case Happened(found):
             close_intent(ledger, intent, "confirmed", "it was found done", found)
             return found
@@ -86,7 +86,7 @@ def acknowledge(context: EffectContext, intended: EffectIntended) -> dict[str, A
     return {}
 
 
-def _look(effect: Effect, kind: str, intent: OpenIntent) -> Reconciled:
+def _reconcile(effect: Effect, kind: str, intent: OpenIntent) -> Reconciled:
     try:
         return effect.reconcile(intent)
     except HoldfastError as error:

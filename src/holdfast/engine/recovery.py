@@ -168,7 +168,7 @@ def catch_up(layout: Layout, tasks: Iterable[Task]) -> None:
 def note_adopted(context: RunContext, tasks: Iterable[Task]) -> None:
     """Says of the attempts that an earlier run left, stopped or not, what becomes of them."""
     for task in tasks:
-        seen = context.spawn.look(task) if task.start.number else Liveness.DEAD
+        seen = context.spawn.liveness(task) if task.start.number else Liveness.DEAD
         if seen is Liveness.ALIVE:
             context.note(task.id, f"adopted {task.attempt.id}: {task.claim.agent} is at work since an earlier run")
         elif seen is Liveness.ENDED:

@@ -118,7 +118,7 @@ class Spawn:
         has_start = self._layout.attempt_files(task.attempt.id).start(task.start.number).exists()
         return not has_start and child is not None and child.poll() is None
 
-    def look(self, task: Task) -> Liveness:
+    def liveness(self, task: Task) -> Liveness:
         """The liveness of a confirmed start. One of ours that has no files yet counts as alive."""
         attempt, start, intent = task.attempt.id, task.start.number, task.start.intent
         files = self._layout.attempt_files(attempt)

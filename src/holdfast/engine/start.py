@@ -165,7 +165,7 @@ def _shortage(context: RunContext) -> str:
     if (least := context.config.memory_free_min) is None:
         return ""
     at_work = map(context.board.task, sorted(context.board.active))
-    return host.shortage(host.look(), least, host.young(at_work, context.clock()))
+    return host.shortage(host.measure(), least, host.young(at_work, context.clock()))
 
 
 def _hidden_program(context: RunContext, agent: Agent, made: Definition) -> str:

@@ -90,7 +90,7 @@ class Silence:
         self._now = self._awake.now()
         self._since: dict[str, tuple[tuple[int, int | None], float]] = {}
 
-    def look(self, attempt: str, start: int, sign: int | None) -> float:
+    def update(self, attempt: str, start: int, sign: int | None) -> float:
         """Takes the last sign of life of a start, None while it has shown none; the seconds since it was new."""
         gaps = self._awake.gaps
         self._now = self._awake.now()

@@ -129,7 +129,7 @@ def handle_failure(context: RunContext, holds: TaskHolds, name: str, error: Hold
     """Retries after TRY_AGAIN_S, and fails the task after FAILURES_MAX errors in a row that are its own."""
     if is_fatal(error):
         raise error
-    if take_foreign(context, holds, name, error, stays=stays):
+    if wait_out(context, holds, name, error, stays=stays):
         return
     holds.failures[name] += 1
     task = context.board.task(name)
@@ -141,7 +141,7 @@ def handle_failure(context: RunContext, holds: TaskHolds, name: str, error: Hold
     context.fail(task, event, Reason.CRASHED, "unrecoverable", f"it cannot be continued: {error}")
 
 
-def take_foreign(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:
+def wait_out(context: RunContext, holds: TaskHolds, name: str, error: HoldfastError, *, stays: bool) -> bool:
     """Deals with an error that is not of the task's own making, which costs no attempt; False for any other."""
     if isinstance(error, (LandingWaits, GitLocked)):
         holds.hold(name, str(error), soon=True)

@@ -41,7 +41,7 @@ from holdfast.engine.starting.worktree_hooks import remove_kept
 from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
-from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, take_foreign
+from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, wait_out
 from holdfast.orchestrator.observation import observe
 from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records.attempt_folder import Liveness
@@ -144,7 +144,7 @@ class Loop:
         # One whose step could not be done is left to the next run: it is nobody's once its process is gone.
         is_left = not task.claim.remote and self.holds.is_left(task.id)
         # Looked for only where it counts.
-        seen = self.context.spawn.look(task) if task.parked or is_left else None
+        seen = self.context.spawn.liveness(task) if task.parked or is_left else None
         return is_at_work(task, seen) and (not is_left or seen is Liveness.ALIVE)
 
     @contextlib.contextmanager
@@ -348,7 +348,7 @@ class Loop:
             # The caller gets the answer to its request.
             if error is None or ended.key:
                 del self.holds.failures[ended.task]
-            elif not take_foreign(self.context, self.holds, ended.task, error, stays=self.stays):
+            elif not wait_out(self.context, self.holds, ended.task, error, stays=self.stays):
                 self.holds.hold(ended.task, str(error), soon=False)
 
     # -- upkeep -------------------------------------------------------------------------------------------------------

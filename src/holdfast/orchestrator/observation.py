@@ -15,7 +15,7 @@ def observe(context: RunContext, name: str) -> Observation | None:
     if task.state is not TaskState.IN_PROGRESS or task.claim.remote:
         return None
     files = context.layout.attempt_files(task.attempt.id)
-    seen = context.spawn.look(task)
+    seen = context.spawn.liveness(task)
     context.turns.follow(task)
     context.spawn.deliver(task)
     if seen is not Liveness.ALIVE:
@@ -25,4 +25,4 @@ def observe(context: RunContext, name: str) -> Observation | None:
     if seen is not Liveness.ALIVE:
         return Observation(seen)
     sign = attempt_folder.last_sign(files, task.start.number)
-    return Observation(seen, silent_s=context.silence.look(task.attempt.id, task.start.number, sign))
+    return Observation(seen, silent_s=context.silence.update(task.attempt.id, task.start.number, sign))

@@ -36,7 +36,7 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def look(layout: Layout, free_min: int, seconds: float = LOOK_S_MAX) -> DiskUse:
+def measure(layout: Layout, free_min: int, seconds: float = LOOK_S_MAX) -> DiskUse:
     """Snapshots first: they are few large files."""
     until = monotonic() + seconds
     snapshots, snapshots_whole = _taken(layout.snapshots, until)

@@ -31,7 +31,7 @@ class HostRoom(msgspec.Struct, frozen=True, kw_only=True):
     cores: int = 1
 
 
-def look(pid: int | str = "self") -> HostRoom:
+def measure(pid: int | str = "self") -> HostRoom:
     """`pid`: the process whose control groups count, for readers who are in others."""
     machine, group = controllers.memory_free(pid)
     known = [each for each in (machine, group) if each is not None]

@@ -65,7 +65,7 @@ class AttemptResources:
         if self.group is not None:
             self.group.join(cgroups.GIT)
 
-    def look(self) -> LimitReached | None:
+    def newly_reached(self) -> LimitReached | None:
         """A limit that they have come up against, told once."""
         before, self.found = self.found, self.reached() or self.found
         return self.found if self.found != before else None

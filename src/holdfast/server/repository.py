@@ -57,7 +57,7 @@ class RepositoryLook:
         context = self._context
         with self._lock:
             if self._disk is None or monotonic() - self._disk[0] >= DISK_LOOK_S:
-                self._disk = monotonic(), disk_use.look(context.layout, context.config.disk_free_min)
+                self._disk = monotonic(), disk_use.measure(context.layout, context.config.disk_free_min)
             return self._disk[1]
 
     def refresh(self) -> None:

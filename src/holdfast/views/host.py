@@ -33,7 +33,7 @@ def host_row(
     config: Config, tasks: Iterable[Task], now: float, pid: int | str = "self", *, folder: Path | None = None
 ) -> HostRow:
     """`pid`: the run's process, whose control groups count. `folder`: the data root, whose disk counts."""
-    room = host.look(pid)
+    room = host.measure(pid)
     short = host.disk_shortage(folder, config.disk_free_min) if folder is not None else ""
     return HostRow(
         memory_free=room.memory_free,

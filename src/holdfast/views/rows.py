@@ -95,7 +95,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 def read_overview(app: App) -> Overview:
     owner = live_owner(app.layout.lock)
-    view = app.look()
+    view = app.read()
     scan = scan_remembering(view.layout.backlog, view.layout.definitions)
     files: dict[str, FoundFile] = {**scan.tasks, **{name: copies[0] for name, copies in scan.moved.items()}}
     problems = list(scan.problems)
@@ -182,6 +182,7 @@ def _facts_of(task: Task) -> dict[str, Any]:
         "attempt": task.attempt.id,
         "landing_waits": task.landing.waits,
         "judging": task.landing.judging,
+        "approved": task.approved,
         "turns": task.spent.turns,
         "usd": task.spent.usd,
         "tokens": task.spent.tokens,

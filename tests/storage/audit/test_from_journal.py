@@ -96,6 +96,7 @@ def test_a_run_a_landing_and_a_persons_decisions_are_on_record_and_can_be_proved
     assert audit["counted"]["seals"] == len(made) >= 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("entry", ["task_land_confirmed", "task_cancelled", "task_claimed"])
 def test_a_kill_between_the_journal_and_the_record_loses_and_doubles_nothing(repo: Path, entry: str) -> None:
     add(repo, "one", "write one.txt x")
@@ -116,6 +117,7 @@ def test_a_kill_between_the_journal_and_the_record_loses_and_doubles_nothing(rep
     assert "Sound." in holdfast(repo, "check")
 
 
+@pytest.mark.heavy
 def test_a_persons_request_to_a_living_run_and_a_take_over_are_on_record(repo: Path) -> None:
     add(repo, "slow", f"run until test -f {repo.parent}/go; do sleep 0.05; done\nwrite slow.txt x")
     add(repo, "other", "write x y", depends_on=["slow"])
@@ -133,6 +135,7 @@ def test_a_persons_request_to_a_living_run_and_a_take_over_are_on_record(repo: P
     assert_all_on_record(repo)
 
 
+@pytest.mark.heavy
 def test_without_a_usable_key_the_work_goes_on_it_is_said_once_and_what_is_missing_comes_later(repo: Path) -> None:
     add(repo, "one", "write one.txt x")
     said = holdfast(repo, "run", env={"HOLDFAST_AUDIT_KEY": "short"})

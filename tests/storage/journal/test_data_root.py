@@ -338,6 +338,7 @@ def test_a_refused_first_write_is_reported_and_left(tmp_path: Path, code: int) -
 # -- power cuts and faults --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_create_survives_a_power_cut_at_every_operation(tmp_path: Path) -> None:
     def program(recorder: Recorder) -> None:
         recorder.mark(read_format(create_root(tmp_path / "sdd")).repository)

@@ -70,6 +70,7 @@ def walk(wal: Path, go: str, limit: int, wanted: WantedPage) -> list[tuple[str, 
         cursor = parsed(page.next)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("limit", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("task", ["", "t3"])
 def test_every_entry_comes_once_in_either_direction(wal: Path, limit: int, task: str) -> None:
@@ -79,6 +80,7 @@ def test_every_entry_comes_once_in_either_direction(wal: Path, limit: int, task:
     assert walk(wal, "backward", limit, WantedPage(task)) == wanted[::-1]
 
 
+@pytest.mark.heavy
 def test_a_page_begins_behind_any_cursor(wal: Path) -> None:
     everything = places(wal)
     for place, (run, seq) in enumerate(everything):

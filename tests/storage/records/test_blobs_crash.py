@@ -336,6 +336,7 @@ def test_many_threads_share_one_store(tmp_path: Path) -> None:
     assert flaws(blobs) == {} and not list((tmp_path / "cas").rglob("*.tmp"))
 
 
+@pytest.mark.heavy
 def test_a_writer_killed_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -> None:
     chance = random.Random(7)
     acknowledged: set[str] = set()

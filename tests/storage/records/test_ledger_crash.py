@@ -344,6 +344,7 @@ class Follower(threading.Thread):
                 self.cursors.append(line.cursor)
 
 
+@pytest.mark.heavy
 def test_followers_see_each_record_once_while_another_process_rotates(shared: Path) -> None:
     count = 1000
     followers = [Follower(shared, count) for _ in range(2)]

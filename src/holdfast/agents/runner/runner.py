@@ -164,7 +164,7 @@ class Runner:
 
     def _check_resources(self) -> None:
         """Reports a resource limit that the agent has reached, and ends the agent where it must."""
-        if (found := self._resources.look()) is not None:
+        if (found := self._resources.newly_reached()) is not None:
             self._note_refusal(f"Over a limit: {found.told}.")
             if found.is_over:
                 self._verdict = self._verdict or start_outcome.over("The agent was ended", found, self._order.task)

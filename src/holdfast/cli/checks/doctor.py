@@ -143,7 +143,7 @@ def _chain_part(app: App) -> Part:
 def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
     """The parts that need the journal's state; none where it cannot be read, which the chain's part has said."""
     try:
-        view = app.look()
+        view = app.read()
     except HoldfastError as error:
         yield health.Part("state", "cannot be read", [health.Finding(str(error), "holdfast check")])
         return

@@ -35,7 +35,7 @@ def gates(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
     """
     app = find_app(ctx)
     app.expect_initialised()
-    view = app.look()
+    view = app.read()
     known, attempt, verdict = _judged(view, task)
     if known is None or verdict is None:
         raise _never(ctx, task, known)

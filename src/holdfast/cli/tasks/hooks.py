@@ -26,7 +26,7 @@ def hooks(ctx: click.Context, task: str, full: bool, as_json: bool) -> None:
     """
     app = find_app(ctx)
     app.expect_initialised()
-    view = app.look()
+    view = app.read()
     known = attempt_named(view.state, task)
     if known is None:
         raise TaskUnknown.among(task, view.state.tasks)

@@ -31,7 +31,7 @@ def questions(ctx: click.Context, task: str, shows_answered: bool, as_json: bool
     from holdfast.views.rows import read_overview
 
     app = find_app(ctx)
-    state = app.look().state
+    state = app.read().state
     if task and task not in state.tasks and task not in (known := read_overview(app).rows):
         raise TaskUnknown.among(task, known)
     found = [row for row in asked(state, answered=shows_answered) if task in ("", row.task)]

@@ -196,7 +196,7 @@ def _attempt(ctx: click.Context, name: str) -> _Attempt:
     from holdfast.worktrees.attempt_commits import attempt_named
 
     app = find_app(ctx)
-    state = app.look().state
+    state = app.read().state
     found = attempt_named(state, name)
     if found is None:
         raise TaskUnknown.among(name, state.tasks)
