@@ -55,7 +55,7 @@ class Dialogue:
         new = {f"file {path.name}": path for path in ask_files.waiting(self._asks)}
         asked = []
         for call in new.keys() - self._files.keys():
-            if words := ask_files.words_of(new[call]):
+            if len(self._files) < ask_files.ASKS_MAX and (words := ask_files.words_of(new[call])):
                 self._files[call] = new[call]
                 asked.append(PersonAsked(call, "ask", as_json({"questions": [{"question": words}]}), "words"))
         return asked

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.tasks.decisions import decide_and_tell
+from holdfast.clock import monotonic
 from holdfast.domain.wording import moment, plain
 from holdfast.errors import InputError, TaskUnknown
 
@@ -101,8 +102,8 @@ def ask(ctx: click.Context, words: str, wait_s: float, as_json: bool) -> None:
         )
     if not words.strip() or len(words) > WORDS_CHARS_MAX:
         raise InputError(detail=f"a question has 1 to {WORDS_CHARS_MAX:,} characters")
-    path, deadline = ask_files.put(Path(folder), words), time.monotonic() + wait_s
-    while (found := ask_files.take(path)) is None and time.monotonic() < deadline:
+    path, deadline = ask_files.put(Path(folder), words), monotonic() + wait_s
+    while (found := ask_files.take(path)) is None and monotonic() < deadline:
         time.sleep(LOOK_S)
     if as_json:
         print_json({"answer": found.decision if found else "", "words": found.words if found else ""})
