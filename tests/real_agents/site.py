@@ -226,7 +226,7 @@ _PASSING = ("<session_context>", "<total_tokens>")
 
 
 def talk(request: Request) -> list[tuple[str, Any]]:
-    """Without what a CLI says anew at each start or request: of itself and its folder, and of the tokens that are left."""
+    """Without what a CLI says anew each time: of itself and its folder, and of the tokens that are left."""
     return [(role, part) for role, part in request.parts if not str(part.get("text", "")).startswith(_PASSING)]
 
 
