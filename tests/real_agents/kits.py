@@ -318,6 +318,7 @@ GEMINI_ACP = _by_protocol(
     names_by_minute=True,
     cannot={
         "limited": "it waits for a short limit by itself, in silence; a long one pauses the task",
+        "usage": "it falls silent when the account is used up; the time limits of the task end it",
     },
 )
 OPENCODE_ACP = _by_protocol(
