@@ -33,8 +33,8 @@ FIRST = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
 class Wire:
     """A stream, and what it has sent."""
 
-    def __init__(self, *, mode: Mode = "skip", model: str = "") -> None:
-        call = ProtocolCall(title="mine", sets_model=bool(model), sign_in="Sign in with it")
+    def __init__(self, *, mode: Mode = "skip", model: str = "", program: str = "mine") -> None:
+        call = ProtocolCall(title="mine", program=program, sets_model=bool(model), sign_in="Sign in with it")
         launch = Launch(("mine",), stdin="Do it.", model=model, protocol=call, policy=PermissionPolicy(mode))
         self.stream = AcpStream(launch, "/worktree")
         self.events: list[AgentEvent] = []
@@ -175,6 +175,13 @@ def test_a_call_that_a_rule_denies_is_rejected_without_another_prompt() -> None:
     deny(wire, "The rules of this project forbid it.", is_answer=False)
     (last,) = wire.read(id=3, result={"stopReason": "end_turn"})
     assert isinstance(last, Finished) and last.ok and not wire.sent()
+
+
+@pytest.mark.parametrize(("program", "is_sent"), [("mine", True), ("gemini", False)])
+def test_a_prompt_is_cancelled_where_its_conversation_is_found_again(program: str, is_sent: bool) -> None:
+    wire = Wire(program=program)
+    assert not wire.stream.cancel(), "nothing has begun"
+    assert bool(wire.open().stream.cancel()) is is_sent
 
 
 def test_a_request_without_usable_options_is_cancelled_and_too_many_are_refused() -> None:

@@ -98,7 +98,8 @@ class AcpStream:
         return found
 
     def cancel(self) -> bytes:
-        if not self._is_prompted or self._is_finished:
+        # Gemini CLI does not find a conversation again whose prompt was cancelled; that of one that was ended it does.
+        if not self._is_prompted or self._is_finished or self._call.program == "gemini":
             return b""
         return messages.line({"method": "session/cancel", "params": {"sessionId": self._session}})
 
