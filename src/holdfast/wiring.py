@@ -56,7 +56,7 @@ from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect
-from holdfast.preparation.preparation import Preparation
+from holdfast.preparation.factory import preparation_of
 from holdfast.preparation.setup import Setup
 from holdfast.processes import cgroups, sandbox
 from holdfast.processes.resources import of_machine
@@ -130,16 +130,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
-    preparation = Preparation(
-        app.repo,
-        layout,
-        app.config,
-        blobs,
-        worktrees=trees,
-        setup=setup,
-        confine=functools.partial(sandbox.gate, audit_key=_audit_key(app.repo, app.config)),
-        resources=of_machine(app.config.limits.resources),
-    )
+    preparation = preparation_of(app.repo, layout, app.config, blobs, worktrees=trees, setup=setup)
     context = RunContext(
         repo=app.repo,
         layout=layout,

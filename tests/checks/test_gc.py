@@ -16,7 +16,7 @@ from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees.worktrees import Worktrees
 from kit.git import git
 from kit.program import started, type_in
-from kit.project import add, make_repo
+from kit.project import add, make_repo, settings
 from kit.waiting import wait_for
 
 # Whole runs, of seconds each.
@@ -60,6 +60,23 @@ def test_a_dry_run_changes_nothing_and_gc_does_what_it_said(repo: Path) -> None:
     assert (repo / ".sdd/worktrees/failed/y").read_text() == "hi\n"
     assert gc(repo, "--keep-days", "0") == {} and sound(repo)
     assert "There is nothing to remove." in type_in(repo, "gc").stdout
+
+
+def test_the_hook_runs_before_a_worktree_goes_and_not_before_one_that_stays(repo: Path) -> None:
+    told = repo.parent / "told"
+    settings(repo, worktree={"before_remove": [f"pwd >> {told}; test -f y && echo no; exit 4"]})
+    candidate = git(repo / ".sdd" / "snapshots.git", "rev-parse", "refs/candidates/landed.1")
+    path = Worktrees(repo, Layout(repo / ".sdd")).prepare("landed", candidate)
+    (path / "more").write_text("work that nobody has landed")
+    assert ("worktree", "landed") not in gc(repo) and not told.exists()
+    (path / "more").unlink()
+    assert type_in(repo, "cancel", "failed").returncode == 0
+    typed = type_in(repo, "gc")
+    assert "landed: `worktree.before_remove`" in typed.stderr and "failed: `worktree.before_remove`" in typed.stderr
+    assert set(told.read_text().split()) == {str(path), str(path.parent / "failed")}
+    assert not path.exists() and not (path.parent / "failed").exists()
+    shown = type_in(repo, "hooks", "failed").stdout
+    assert "before_remove" in shown and sound(repo)
 
 
 def test_a_worktree_and_snapshots_go_only_when_all_of_it_has_landed(repo: Path) -> None:

@@ -27,6 +27,7 @@ from holdfast.checks import audit, witnesses, work
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
+from holdfast.checks.setups import setups
 from holdfast.domain.task import FOLDER_OF
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
@@ -83,6 +84,7 @@ def check(
             _unless_flawed(reading, "backlog", lambda: _backlog(reading, backlog, blobs)),
             _unless_flawed(reading, "attempts", lambda: work.attempts(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "questions", lambda: work.questions(reading.state, reading.recorded, layout)),
+            _unless_flawed(reading, "setups", lambda: setups(reading.recorded, layout, blobs)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),

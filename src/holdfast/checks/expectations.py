@@ -98,6 +98,35 @@ def pinned(pin: int, turn: int, offset: int, snapshot: str, usd: float, tokens: 
     return hash((pin, turn, offset, snapshot, usd, tokens, seconds))
 
 
+class Setups:
+    """The setups of worktrees. `confirmed`: the digest of the last one of each worktree, by its name, unless another
+    has begun since. `by_attempt`: the attempts for which one was confirmed."""
+
+    def __init__(self) -> None:
+        self.confirmed: dict[str, str] = {}
+        self.by_attempt: set[str] = set()
+        # Those without an outcome: worktree, digest and attempt, by the hash of the intent.
+        self._open: dict[str, tuple[str, str, str]] = {}
+
+    def intended_for(self, worktree: str) -> set[str]:
+        """The digests of setups of a worktree that have no outcome yet."""
+        return {digest for name, digest, _ in self._open.values() if name == worktree}
+
+    def add(self, entry: EntryLike) -> None:
+        if entry.decision_type == "task_setup_intent":
+            # By its name: a data root that was moved has other paths.
+            worktree = str(entry.inputs.get("worktree", "")).rpartition("/")[2]
+            self.confirmed.pop(worktree, None)
+            self._open[entry.entry_hash] = worktree, str(entry.inputs.get("digest", "")), entry.inputs["attempt"]
+            return
+        intent = entry.inputs.get("intent")
+        found = self._open.pop(intent.get("entry_hash", ""), None) if isinstance(intent, dict) else None
+        if found is not None and entry.decision_type == "task_setup_confirmed":
+            worktree, digest, attempt = found
+            self.confirmed[worktree] = digest
+            self.by_attempt.add(attempt)
+
+
 class Recorded:
     """Collects every entry, in order. `blobs`: each with what it is, and the first task that named it."""
 
@@ -107,6 +136,7 @@ class Recorded:
         # Questions of agents by id, each with its task; and the answers.
         self.asked: dict[str, str] = {}
         self.answered: list[str] = []
+        self.setups = Setups()
         # Definitions that the journal itself holds until their files are written, by task.
         self._unfiled: dict[str, str] = {}
 
@@ -122,6 +152,8 @@ class Recorded:
             self.asked[inputs["id"]] = task
         elif kind == "question_answered":
             self.answered.append(inputs["id"])
+        elif kind.startswith("task_setup_"):
+            self.setups.add(entry)
         digest, what = blob_named_by(entry)
         if digest and kind == "task_added" and inputs.get("text"):
             self._unfiled[task] = digest

@@ -14,6 +14,7 @@ digest occurs, in any field: an unknown kind of record keeps its blobs. What is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -24,11 +25,18 @@ import msgspec
 
 from holdfast.checks.expectations import blob_named_by
 from holdfast.config.settings import Config
+from holdfast.domain.definition import Definition, parse
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
+from holdfast.errors import BlobCorrupt, BlobMissing, NotABlobId
 from holdfast.landing.lost_landings import lost_landings
 from holdfast.layout import Layout
 from holdfast.ledgers.reader import FileLedgerReader
+from holdfast.preparation.factory import preparation_of
+from holdfast.preparation.preparation import Confinement, confinement_of
+from holdfast.preparation.removal import NotedHooks, remove_worktree
+from holdfast.preparation.setup import Setup
+from holdfast.processes import sandbox
 from holdfast.storage.files import disk
 from holdfast.storage.journal import archive
 from holdfast.storage.records import attempt_folder, blob_meta
@@ -59,11 +67,20 @@ class Garbage(msgspec.Struct, frozen=True):
 
 class Collector:
     def __init__(
-        self, repo: Path, layout: Layout, config: Config, tasks: Iterable[Task], clock: Callable[[], float]
+        self,
+        repo: Path,
+        layout: Layout,
+        config: Config,
+        tasks: Iterable[Task],
+        *,
+        clock: Callable[[], float],
+        note: Callable[[str, str], None],
     ) -> None:
-        self._repo, self._layout, self._tasks, self._clock = repo, layout, list(tasks), clock
-        self._trees = worktrees_of(repo, layout, config)
-        self._blobs = Blobs(layout.cas)
+        self._repo, self._layout, self._config, self._tasks, self._clock = repo, layout, config, list(tasks), clock
+        self._trees = trees = worktrees_of(repo, layout, config)
+        self._blobs = blobs = Blobs(layout.cas)
+        setup = Setup(layout, config, blobs, trees)
+        self._hooks = NotedHooks(preparation_of(repo, layout, config, blobs, worktrees=trees, setup=setup), note)
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +196,7 @@ class Collector:
                 case "worktree":
                     task = next(task for task in self._tasks if task.id == each.name)
                     held = self._kept(task) if task.state is TaskState.CANCELLED else task.candidate
-                    if not self._trees.remove(each.name, landed=held):
+                    if not self._remove_worktree(task, held):
                         continue
                 case "scratch":
                     self._trees.drop_scratch()
@@ -192,6 +209,18 @@ class Collector:
         if any(each.kind == "snapshots" for each in gone):
             self._trees.store.collect()
         return gone
+
+    def _remove_worktree(self, task: Task, landed: str) -> bool:
+        confinement = functools.partial(self._confinement, task)
+        return remove_worktree(self._hooks, self._trees, task, landed=landed, confinement=confinement)
+
+    def _confinement(self, task: Task) -> Confinement:
+        """As its task had it; where its definition is lost, as the settings say."""
+        config, made = self._config, None
+        with contextlib.suppress(BlobMissing, BlobCorrupt, NotABlobId):
+            made = parse(self._blobs.get(task.attempt.worked_on or task.definition), task.id)
+        own = made.sandbox if isinstance(made, Definition) else ""
+        return confinement_of(config, sandbox.resolved(own or config.sandbox))
 
 
 def is_left_by_cancelling(layout: Layout, trees: Worktrees, task: Task) -> bool:

@@ -30,7 +30,7 @@ from holdfast.snapshots.store import Store
 from holdfast.storage.records import ledger
 from holdfast.storage.records.blobs import Blobs
 
-_BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
+BLOB_FLAWS = (BlobMissing, BlobCorrupt, BlobUndescribed, NotABlobId, DiskError)
 # How many damaged objects are named one by one.
 _SHOWN_MAX = 20
 
@@ -298,6 +298,6 @@ def blobs(recorded: Recorded, store: Blobs) -> Draft:
             else:
                 for _ in store.open_stream(digest):
                     pass
-        except _BLOB_FLAWS as error:
+        except BLOB_FLAWS as error:
             draft.findings.append(f"{what} of {task}: {error} ({RESTORE})")
     return draft

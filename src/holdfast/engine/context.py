@@ -30,7 +30,7 @@ from holdfast.landing.gates import Gate
 from holdfast.landing.judgings import Judgings
 from holdfast.layout import Layout
 from holdfast.ports import Agent, BacklogFolder, Effects, Ledger
-from holdfast.preparation.preparation import Preparation
+from holdfast.preparation.preparation import Confinement, Preparation, confinement_of
 from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
@@ -236,12 +236,9 @@ class RunContext:
     def sandbox_of(self, made: Definition) -> str:
         return self.resolve_sandbox(made.sandbox or self.config.sandbox)
 
-    def confinement(self, made: Definition) -> tuple[str, tuple[str, ...], str]:
+    def confinement(self, made: Definition) -> Confinement:
         """The sandbox of its gates, the paths that are open there for writing, and the network."""
-        kind = self.sandbox_of(made)
-        return (
-            (kind, (), "open") if kind == "none" else (kind, self.config.sandbox_writable, self.config.sandbox_network)
-        )
+        return confinement_of(self.config, self.sandbox_of(made))
 
     def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
         """Journals one move of the task's state machine."""

@@ -38,6 +38,10 @@ CarryOut = Callable[[SetupIntended], dict[str, Any]]
 Confinement = tuple[str, Sequence[str], str]
 
 
+def confinement_of(config: Config, kind: str) -> Confinement:
+    return (kind, (), "open") if kind == "none" else (kind, config.sandbox_writable, config.sandbox_network)
+
+
 class WorktreePlace(msgspec.Struct, frozen=True, kw_only=True):
     """A worktree to prepare, and for whom. `target`: a commit of the target branch, which has the rules. `tree`: the
     commit that the worktree holds. `is_judged`: gates of one candidate after another run there. `is_wanted`: asked
@@ -173,6 +177,11 @@ class Preparation:
 
     def _private(self, folder: Path) -> Path:
         return self._worktrees.private(folder.name)
+
+    def commands(self, hook: str) -> tuple[str, ...]:
+        """Those of one of the hooks, by the name of its setting."""
+        found: tuple[str, ...] = getattr(self._config.worktree, hook)
+        return found
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 

@@ -39,8 +39,9 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
     judging, and blobs that nothing names. Run files of the journal beyond the newest `ledgers.keep_runs` are archived:
     compressed, and read as before.
 
-    Work that has not landed, the journal and its archive, and every attempt's folder are always kept. It refuses
-    while a run is alive; a dry run is possible at any time.
+    The hook `worktree.before_remove` runs before a task's worktree goes. Work that has not landed, the journal and
+    its archive, and every attempt's folder are always kept. It refuses while a run is alive; a dry run is possible at
+    any time.
     """
     app = find_app(ctx)
     app.expect_initialised()
@@ -50,7 +51,8 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         if not dry_run:
             owning.enter_context(holding(layout, app.repo, app.clock))
             facts = owning.enter_context(without_run(layout, "gc", print_notice, app.clock, app.audit_key))
-        collector = Collector(app.repo, layout, app.config, app.read().state.tasks.values(), app.clock)
+        tasks = app.read().state.tasks.values()
+        collector = Collector(app.repo, layout, app.config, tasks, clock=app.clock, note=_note)
         found = list(collector.find(keep_days)) if dry_run else collector.remove(keep_days)
         keep = app.config.ledgers.keep_runs
         runs, saved = (collector.runs_to_archive(keep), 0) if dry_run else collector.archive_runs(keep)
@@ -61,6 +63,10 @@ def gc(ctx: click.Context, dry_run: bool, keep_days: float, as_json: bool) -> No
         print_json({"dry_run": dry_run, "bytes": total, removed: found, archived: runs})
         return
     _print_garbage(found, runs, saved, dry_run)
+
+
+def _note(task: str, told: str) -> None:
+    print_notice(f"{task}: {told}")
 
 
 def _print_garbage(found: list[Garbage], runs: list[str], saved: int, dry_run: bool) -> None:

@@ -7,8 +7,10 @@ import functools
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
-from holdfast.errors import DefinitionLost, HoldfastError, SetupFailed, is_fatal
-from holdfast.preparation.preparation import Prepared, WorktreePlace
+from holdfast.errors import DefinitionLost
+from holdfast.preparation import removal
+from holdfast.preparation.preparation import Confinement, Prepared, WorktreePlace
+from holdfast.preparation.removal import NotedHooks
 
 
 def after_start(context: RunContext, task: Task, place: WorktreePlace, prepared: Prepared) -> None:
@@ -32,7 +34,8 @@ def after_start(context: RunContext, task: Task, place: WorktreePlace, prepared:
         confinement=place.confinement,
         is_wanted=is_wanted,
     )
-    work = functools.partial(_run_and_note, context, "after_start", place, held)
+    hooks = NotedHooks(context.preparation, context.note)
+    work = functools.partial(hooks.run, "after_start", place, held)
     if threads is not None:
         threads.begin(None, work)
     else:
@@ -46,19 +49,14 @@ def leave_worktree(context: RunContext, task: Task, landed: str) -> None:
 
 
 def remove_worktree(context: RunContext, task: Task, landed: str) -> bool:
-    trees, commands = context.worktrees, context.config.worktree.before_remove
-    if commands and trees.is_spent(task.id, landed=landed):
+    def confinement() -> Confinement:
         try:
-            confinement = context.confinement(context.board.worked_on(task))
+            return context.confinement(context.board.worked_on(task))
         except DefinitionLost:
-            confinement = context.resolve_sandbox(context.config.sandbox), (), "open"
-        folder = trees.path(task.id)
-        place = WorktreePlace(
-            task=task.id, attempt=task.attempt.id, folder=folder, target="", tree="", confinement=confinement
-        )
-        with context.preparation.leased(folder) as prepared:
-            _run_and_note(context, "before_remove", place, prepared)
-    return trees.remove(task.id, landed=landed)
+            return context.resolve_sandbox(context.config.sandbox), (), "open"
+
+    hooks = NotedHooks(context.preparation, context.note)
+    return removal.remove_worktree(hooks, context.worktrees, task, landed=landed, confinement=confinement)
 
 
 def remove_kept(context: RunContext) -> None:
@@ -73,16 +71,3 @@ def remove_kept(context: RunContext) -> None:
         landed = task.candidate or task.attempt.base
         if landed and task.id not in context.lost and remove_worktree(context, task, landed):
             context.note(task.id, f"its worktree is removed: it has landed {keep_s:g} s ago")
-
-
-def _run_and_note(context: RunContext, hook: str, place: WorktreePlace, prepared: Prepared) -> None:
-    """A failure is noted, and changes nothing."""
-    commands = context.config.worktree.after_start if hook == "after_start" else context.config.worktree.before_remove
-    try:
-        context.preparation.run_hook(hook, commands, place, prepared)
-    except SetupFailed as error:
-        context.note(place.task, f"{error.what}, which changes nothing; `holdfast hooks {place.task}` shows its output")
-    except HoldfastError as error:
-        if is_fatal(error):
-            raise
-        context.note(place.task, f"the hook {hook} could not be run: {error}")
