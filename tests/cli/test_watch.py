@@ -173,7 +173,7 @@ def test_a_text_that_is_typed_has_its_letters_and_ends_at_the_last_enter() -> No
     # Arrows are no letters; what was pasted has its lines.
     line.typed(list(parse_keys("\x1b[A!\x7f, Eve\rand 漢", TEXT_KEYS)))
     assert line.text == "ask Bob, Eve\nand 漢" and not line.is_sent
-    assert [text for text, _ in line.lines(20)] == ["Tell it:", "> …, Eve ⏎ and 漢▏"]
+    assert [text for text, _ in line.lines(20)] == ["Tell it:", "> …b, Eve ⏎ and 漢▏"]
     line.typed(["escape"])
     assert line.is_left and not line.is_sent and line.text
     line.typed(["clear", "enter"])

@@ -1,4 +1,4 @@
-"""One line of text that is typed at the bottom of a full screen: a message to an agent, or the answer to its question."""
+"""A text that is typed at the bottom of a full screen: a message to an agent, or the answer to its question."""
 
 from __future__ import annotations
 
