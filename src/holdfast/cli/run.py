@@ -123,6 +123,7 @@ def run(
             )
         for remark in remarks:
             shown.note("", remark)
+        context.remarked.update(remarks)
         for name in wanted:
             if name not in context.board.tasks:
                 raise TaskUnknown.among(name, context.board.tasks)

@@ -167,6 +167,8 @@ class RunContext:
     clock: Callable[[], float]
     auditor: Auditor
     note: Note = field(default=_say_nothing)
+    # What was said before the run began, and need not be said again.
+    remarked: set[str] = field(default_factory=set)
     # Tasks whose landing is not on its branch any more, each with what to type.
     lost: Mapping[str, str] = field(default_factory=dict)
     # What was taken in of the backlog's files when this began.
