@@ -68,6 +68,8 @@ class Attempt:
     state = PathEntry("state.json", "projection")
     prompt = PathEntry("prompt.txt", "ephemeral")
     agent = PathEntry("agent/", "ephemeral", on_demand=True)
+    # Questions of the agent's own, by `holdfast ask`, and their answers.
+    asks = PathEntry("asks/", "ephemeral", on_demand=True)
     # One file for each answer that a living runner waits for.
     answers = PathEntry("answers/", "ephemeral", on_demand=True)
     stop = PathEntry("stop", "ephemeral")

@@ -15,12 +15,10 @@ from typing import Any
 
 import pytest
 
-from browser.site import Site
-from kit import TOP
+from browser.site import SHOTS, Site
 from kit.waiting import WAIT_S_MAX
 
 collect_ignore_glob = [] if "HOLDFAST_BROWSER" in os.environ else ["test_*.py"]
-SHOTS = TOP / "build" / "screenshots"
 
 # Runs before the page's own scripts: what would only show in a console is kept here.
 WATCH = """

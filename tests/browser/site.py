@@ -16,9 +16,14 @@ from holdfast.server.event_feed import parse_cursor
 from holdfast.server.serving import Address, read_address
 from holdfast.storage.journal.entry import Entry
 from holdfast.storage.journal.writer import epoch_of
+from kit import TOP
 from kit.program import HOLDFAST, environment
 from kit.project import add, layout, make_repo, state
 from kit.waiting import wait_for
+
+# The window of a phone, and fingers.
+PHONE: dict[str, Any] = {"width": 390, "height": 780, "has_touch": True, "is_mobile": True, "device_scale_factor": 2}
+SHOTS = TOP / "build" / "screenshots"
 
 
 class Site:
@@ -112,6 +117,12 @@ cat '{folder}/{cli}.end'
             self.process.terminate()
             self.process.wait(120)
         self._log.close()
+
+
+def shot(page: Any, name: str) -> None:
+    """A picture of a moment that is over when the test ends."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}.png")
 
 
 def confirm(page: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from browser.site import Site, confirm
+from browser.site import Site, confirm, shot
 from holdfast.domain.task_record import Task
 from kit.git import git
 from kit.project import state
@@ -51,6 +51,15 @@ def line(page: Any, number: int, side: str = "new", path: str = "app.txt") -> An
     return page.locator(f'[data-path="{path}"] button[data-side={side}][data-line="{number}"]')
 
 
+def drag(page: Any, begin: Any, end: Any) -> None:
+    """With the mouse, from one number to another, over those between."""
+    begin.hover()
+    page.mouse.down()
+    place = end.bounding_box()
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2, steps=8)
+    page.mouse.up()
+
+
 def comment(page: Any, words: str) -> None:
     page.locator(".comment-form textarea").fill(words)
     page.get_by_role("button", name="Keep comment").click()
@@ -75,9 +84,15 @@ def test_a_comment_on_a_line_or_a_range_goes_back_to_the_agent_and_its_fate_is_s
     page.keyboard.press("Enter")
     expect(page.locator(".comment-form")).to_contain_text("Lines 30")
     comment(page, "By keys.")
+    drag(page, line(page, 12), line(page, 10))
+    expect(page.locator(".comment-form")).to_contain_text("Lines 10")
+    expect(page.locator("tr.picked")).to_have_count(3)
+    shot(page, "range-by-dragging")
+    comment(page, "Dragged upwards.")
+    expect(page.locator("tr.picked")).to_have_count(0)
     page.locator('[data-path="new.py"]').get_by_role("button", name="Comment on the file").click()
     comment(page, "Needed?")
-    expect(page.locator(".verdict .num")).to_have_text("4 comments")
+    expect(page.locator(".verdict .num")).to_have_text("5 comments")
     before = task_of(site)
     site.open_gate()
     page.get_by_role("button", name="Send back", exact=True).click()
@@ -90,11 +105,12 @@ def test_a_comment_on_a_line_or_a_range_goes_back_to_the_agent_and_its_fate_is_s
         ("app.txt", 10, 10, "Why so loud?"),
         ("app.txt", 19, 21, "All three."),
         ("app.txt", 30, 31, "By keys."),
+        ("app.txt", 10, 12, "Dragged upwards."),
         ("new.py", 0, 0, "Needed?"),
     ]
     assert last.comments[1].quote == "line 19\nLINE 20\nline 21"
     expect(page.locator(".last-review li.touched")).to_contain_text(["All three."])
-    expect(page.locator(".last-review li.untouched")).to_have_count(3)
+    expect(page.locator(".last-review li.untouched")).to_have_count(4)
     page.get_by_label("Which change").select_option("since")
     expect(page.locator(".review-file")).to_have_count(1)
     expect(page.locator(".code.add")).to_have_text(["line twenty"])

@@ -272,31 +272,45 @@ def test_the_page_has_a_place_for_the_matrix() -> None:
 
 def test_a_cell_that_was_run_is_kept_by_version_and_the_last_run_counts(tmp_path: Path) -> None:
     path = tmp_path / "cells.jsonl"
-    for outcomes in (["failed", "passed"], ["passed"]):
-        cells = Cells(path)
-        for outcome in outcomes:
-            cells.add(CellTest("none", "lands", "claude", "first", 1, outcome))
-        cells.keep({"claude": "2.1"})
-        assert [each.outcome for each in cells.of({"claude": "2.1"})] == [outcomes[0]], "a test that failed has failed"
+    for outcome in ("failed", "passed"):
+        Cells(path).add(CellTest("none", "lands", "claude", "first", 1, outcome, "2.1"))
+        assert [each.outcome for each in Cells(path).of({"claude": "2.1"})] == [outcome]
     assert Cells(path).of({"claude": "2.2"}) == []
 
 
 def test_a_matrix_is_whole_when_every_test_of_every_cell_was_run(tmp_path: Path) -> None:
     module = matrix
     made = module.Matrix(["claude"])
-    assert made.is_empty and not made.is_whole
+    page = tmp_path / "agents.md"
+    begin = "<!-- matrix, sandbox bwrap: made by `make test-agents` -->"
+    page.write_text(f"before\n{begin}\n<!-- end of the matrix -->\nafter\n")
+    assert made.is_empty and not made.is_whole(page, "bwrap")
     for row in module.ROWS:
         made.note(CellTest("none", row, "claude", "first", 2, "passed"))
-    assert not made.is_empty and not made.is_whole and "not all run" in made.text() and "yes" not in made.text()
+    assert not made.is_empty and not made.is_whole(page, "bwrap")
+    assert "not all run" in made.text() and "yes" not in made.text()
     for row in module.ROWS:
         outcome = "cannot: it has none" if row == "usage" else "passed"
         made.note(CellTest("none", row, "claude", "second", 2, outcome))
-    assert made.is_whole and made.text().count("| yes |") == len(module.ROWS) - 1
+    assert made.is_whole(page, "bwrap") and made.text().count("| yes |") == len(module.ROWS) - 1
     assert "| yes; cannot: it has none |" in made.text()
     made.note(CellTest("none", "lands", "claude", "first", 2, "failed"))
-    assert made.is_whole and "| FAILS |" in made.text()
+    assert made.is_whole(page, "bwrap") and "| FAILS |" in made.text()
+
+
+def test_a_cell_that_was_not_run_keeps_what_the_page_says_and_of_which_version(tmp_path: Path) -> None:
     page = tmp_path / "agents.md"
-    page.write_text(PAGE.read_text())
+    begin = "<!-- matrix, sandbox bwrap: made by `make test-agents` -->"
+    page.write_text(f"before\n{begin}\n<!-- end of the matrix -->\nafter\n")
+    made, newer = matrix.Matrix(["claude"]), matrix.Matrix(["claude"])
+    made.versions, newer.versions = {"claude": "2.1"}, {"claude": "2.2"}
+    for row in matrix.ROWS:
+        made.note(CellTest("bwrap", row, "claude", "first", 1, "passed"))
     made.write(page, "bwrap")
-    none, _, bwrap = page.read_text().partition("<!-- matrix, sandbox bwrap")
-    assert none == PAGE.read_text().partition("<!-- matrix, sandbox bwrap")[0] and "| FAILS |" in bwrap
+    newer.note(CellTest("bwrap", "lands", "claude", "first", 1, "passed"))
+    for _ in range(2):
+        assert newer.is_whole(page, "bwrap")
+        newer.write(page, "bwrap")
+        table = page.read_text()
+        assert table.startswith("before\n") and table.endswith("\nafter\n") and "| claude 2.2 |" in table
+        assert table.count("| yes |") == 1 and table.count("| yes (2.1) |") == len(matrix.ROWS) - 1

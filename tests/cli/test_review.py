@@ -93,3 +93,33 @@ def test_a_text_that_is_given_up_is_found_again_and_can_become_a_draft(waiting: 
     [draft] = state(waiting).tasks["t"].reviews.drafts
     assert [each.words for each in draft.comments] == ["Too loud."]
     assert "nobody has submitted a review" in holdfast(waiting, "diff", "t", "--since-review", code=2)
+
+
+def test_an_editor_that_fails_is_named_with_what_is_kept_and_what_to_type(
+    waiting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor = waiting.parent / "failing"
+    editor.write_text('#!/bin/sh\nsed -i "s/^> .TWO$/&\\nToo loud./" "$1"\nexit 1\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    with Terminal(waiting, "review", "t", "--draft") as screen:
+        assert screen.end() == 2
+    said = " ".join(screen.seen.split())
+    assert f"Your editor did not end well ({editor}: Editing failed)" in said and "Nothing was submitted" in said
+    [file] = (layout(waiting).root / "cache" / "reviews").iterdir()
+    assert f"what it saved is kept in {file}" in said and "Type `holdfast review t` to go on" in said
+    assert "Too loud." in file.read_text()
+    # The next one that ends well goes on with it.
+    monkeypatch.setenv("EDITOR", "true")
+    with Terminal(waiting, "review", "t", "--draft") as screen:
+        assert screen.end() == 0, screen.seen
+    assert [each.words for each in state(waiting).tasks["t"].reviews.drafts[0].comments] == ["Too loud."]
+
+
+def test_a_text_that_cannot_be_used_can_be_discarded(waiting: Path) -> None:
+    with Terminal(waiting, "review", "t") as screen:
+        screen.read_until("[x] discards it")
+        screen.type("x\n")
+        assert screen.end() == 0 and "Discarded. Nothing was submitted" in screen.seen
+    assert list((layout(waiting).root / "cache" / "reviews").iterdir()) == []
+    assert not state(waiting).tasks["t"].reviews.drafts

@@ -132,10 +132,10 @@ def test_a_run_that_ends_while_its_tasks_are_read_counts_as_alive(repo: Path, mo
             server.wait(300)
             return view
 
-        monkeypatch.setattr(App, "look", look_and_end)
+        monkeypatch.setattr(App, "read", look_and_end)
         assert not see(App.find(repo)).is_over
         assert server.returncode == -signal.SIGKILL
-    monkeypatch.setattr(App, "look", look)
+    monkeypatch.setattr(App, "read", look)
     assert see(App.find(repo)).is_over
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,6 +21,7 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.wording import moment
 from holdfast.questions.records import Verdict
 from holdfast.storage.records import attempt_folder
+from kit.confined import needs_bwrap
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, layout, settings, state
@@ -105,6 +108,33 @@ def test_a_question_in_words_is_answered_in_words(repo: Path, ran: Path) -> None
     holdfast(repo, "answer", name, "--say", "the blue one")
     holdfast(repo, "run")
     assert git(repo, "show", "main:answer.txt") == "the blue one"
+
+
+@pytest.mark.parametrize("sandbox", ["none", pytest.param("bwrap", marks=needs_bwrap)])
+def test_a_command_asks_a_person_and_gets_the_words_also_when_its_orchestrator_was_killed(
+    repo: Path, ran: Path, sandbox: str
+) -> None:
+    """It waits as a process, and finds its answer also where it was ended meanwhile and asks again."""
+    words = f"{sys.executable} -m holdfast ask 'Which colour?'"
+    command = f"{words} --wait 0.5 > colour.txt; echo $? > code.txt; {words} > colour.txt"
+    content = {"id": "a", "goal": "a", "command": command, "sandbox": sandbox}
+    (layout(repo).backlog_open / "a.yaml").write_bytes(msgspec.yaml.encode(content))
+    run = begin(repo)
+    (question,) = wait_for(lambda: ask(repo, "questions"))
+    assert (question["kind"], question["tool"], question["preview"]) == ("words", "ask", "Which colour?")
+    wait_for((layout(repo).worktree("a") / "code.txt").exists)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    holdfast(repo, "answer", question["id"], "--say", "the blue one")
+    holdfast(repo, "run")
+    task = state(repo).tasks["a"]
+    assert task.state is TaskState.CLOSED and task.start.number == 1 and len(journal(repo, "question_asked")) == 1
+    assert git(repo, "show", "main:colour.txt") == "the blue one" and git(repo, "show", "main:code.txt") == "75"
+    holdfast(repo, "check")
+
+
+def test_only_an_agent_at_work_can_ask(repo: Path) -> None:
+    assert "only an agent that Holdfast has started can ask" in holdfast(repo, "ask", "Which colour?", code=2)
 
 
 def shows_the_question(repo: Path) -> None:

@@ -12,17 +12,21 @@ import msgspec
 
 from holdfast.agents.streams import stream_of
 from holdfast.domain.agent_events import AgentEvent
-from holdfast.domain.attempt_records import Launch, Order
+from holdfast.domain.attempt_records import Launch, Order, ProtocolCall
 from holdfast.ports import Stream
 from kit import TESTS
 
+# Agents by protocol are acp_NAME, and Codex by its app-server is codex_server.
+PROTOCOL = "acp_"
 FIXTURES = TESTS / "real_agents" / "fixtures"
 RECORDED = sorted(FIXTURES.glob("*/*.jsonl"))
 CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
 
 
 def stream(cli: str, model: str = "") -> Stream:
-    launch = Launch((cli,), stream=cli, model=model)
+    is_protocol = cli.startswith(PROTOCOL)
+    call = ProtocolCall(title=cli, sets_model=bool(model)) if is_protocol else None
+    launch = Launch((cli,), stream="" if is_protocol else cli, model=model, protocol=call)
     return stream_of(
         Order(task="task", attempt="task.1", start=1, agent=cli, launch=launch, worktree="", base="", private="")
     )

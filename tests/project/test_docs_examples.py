@@ -48,6 +48,7 @@ RUN_ELSEWHERE = {
     "edit": "tests/cli/test_tasks.py",
     "promote": "tests/decisions/test_decisions.py",
     "answer": "tests/decisions/test_questions.py",
+    "ask": "tests/decisions/test_questions.py",
     "tell": "tests/decisions/test_conversations.py",
     "take": "tests/decisions/test_takeovers.py",
     "give-back": "tests/decisions/test_takeovers.py",

@@ -3,11 +3,13 @@
 A test with `row` in its name's marker is part of a cell of the matrix: `@pytest.mark.row("lands")`, run for each kit.
 There are two matrices, without a sandbox and in bwrap. One of which anything was run is printed at the end, and written
 to build/agents-matrix-*.md; one of which all was run is written into docs/agents.md, too. What was run is kept in
-build/agents-cells.jsonl, by the version of the CLI, so the rows may be run one after the other.
+build/agents-cells.jsonl, by the version of the CLI, so the rows may be run one after the other. A cell that was not run
+with these versions is as the page has it, with the version that it was run with.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -85,15 +87,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: Any) -> None:
     cells = [value for name, value in report.user_properties if name == "cell"]
-    if cells and (report.when == "call" or report.outcome != "passed"):
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    if cells and not is_worker and (report.when == "call" or report.outcome != "passed"):
         sandbox, row, agent, test, of = cells[0]
-        outcome = report.outcome
+        outcome, kit = report.outcome, next(kit for kit in ALL_KITS if kit.name == agent)
         if outcome == "skipped":
-            why = next(kit for kit in ALL_KITS if kit.name == agent).cannot.get(row)
+            why = kit.cannot.get(row)
             if why is None:  # It is this machine that cannot.
                 return
             outcome = f"cannot: {why}"
-        _cells.add(CellTest(sandbox, row, agent, test, of, outcome))
+        _cells.add(CellTest(sandbox, row, agent, test, of, outcome, _version(kit.command)))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -102,7 +105,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     versions = {kit.name: _version(kit.command) for kit in ALL_KITS}
     build = TOP / "build"
     build.mkdir(exist_ok=True)
-    _cells.keep(versions)
+    page = TOP / "docs" / "agents.md"
     for each in _cells.of(versions):
         _matrices[each.sandbox, each.agent.endswith("-acp")].note(each)
     for (sandbox, by_protocol), matrix in _matrices.items():
@@ -113,10 +116,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         label = f"{sandbox}, by protocol" if by_protocol else sandbox
         terminalreporter.write_line(f"\nsandbox {label}:\n{text}")
         (build / f"agents-matrix-{label.replace(', by ', '-')}.md").write_text(text)
-        if matrix.is_whole:
-            matrix.write(TOP / "docs" / "agents.md", label)
+        if matrix.is_whole(page, label):
+            matrix.write(page, label)
 
 
+@functools.cache
 def _version(program: str) -> str:
     environ = {"PATH": ":".join([*bins(), "/usr/bin", "/bin"]), "HOME": str(TOP / "build")}
     try:

@@ -46,21 +46,15 @@ class CellTest(msgspec.Struct, frozen=True):
 
 
 class Cells:
-    """What was run, now and before. The last run of a test counts; within a run, one that failed has failed."""
+    """What was run, now and before, in a file. The last run of a test counts."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._new = path, dict[str, CellTest]()
+        self._path = path
 
     def add(self, found: CellTest) -> None:
-        if found.test not in self._new or self._new[found.test].outcome != "failed":
-            self._new[found.test] = found
-
-    def keep(self, versions: Mapping[str, str]) -> None:
-        """Writes down the tests of this run, each with the version of its agent."""
+        self._path.parent.mkdir(exist_ok=True)
         with self._path.open("ab") as file:
-            for each in self._new.values():
-                named = msgspec.structs.replace(each, version=versions.get(each.agent, ""))
-                file.write(msgspec.json.encode(named) + b"\n")
+            file.write(msgspec.json.encode(found) + b"\n")
 
     def of(self, versions: Mapping[str, str]) -> list[CellTest]:
         """The last outcome of each test with these versions."""
@@ -83,33 +77,57 @@ class Matrix:
         self._cells.setdefault((found.row, found.agent), {})[found.test] = found.outcome
         self._tests[found.row, found.agent] = found.of
 
-    def _cell(self, row: str, agent: str) -> str:
+    def _cell(self, row: str, agent: str, known: Mapping[tuple[str, str], str]) -> str:
         cell = self._cells.get((row, agent), {})
         if "failed" in cell.values():
             return "FAILS"
         if not cell or len(cell) < self._tests[row, agent]:
-            return IN_PART if cell else NOT_RUN
+            return known.get((row, agent), IN_PART if cell else NOT_RUN)
         return "; ".join(sorted({"yes" if each == "passed" else each for each in cell.values()}, reverse=True))
 
     @property
     def is_empty(self) -> bool:
         return not self._cells
 
-    @property
-    def is_whole(self) -> bool:
-        return all(self._cell(row, each) not in (NOT_RUN, IN_PART) for row in ROWS for each in self._agents)
+    def is_whole(self, page: Path, sandbox: str) -> bool:
+        """Whether each cell was run, now or for the page."""
+        known = self._known(page, sandbox)
+        cells = [self._cell(row, each, known) for row in ROWS for each in self._agents]
+        return not {NOT_RUN, IN_PART}.intersection(cells)
 
-    def text(self) -> str:
+    def text(self, page: Path | None = None, sandbox: str = "") -> str:
+        """The table. A cell that was not run is as the page has it, with the version that it was run with."""
+        known = self._known(page, sandbox) if page is not None else {}
         heads = [f"{each} {self.versions.get(each, '')}".strip() for each in self._agents]
         lines = ["| behaviour | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
         for row, told in ROWS.items():
-            lines.append(f"| {told} | " + " | ".join(self._cell(row, each) for each in self._agents) + " |")
+            lines.append(f"| {told} | " + " | ".join(self._cell(row, each, known) for each in self._agents) + " |")
         return "\n".join(lines) + "\n"
+
+    def _known(self, page: Path, sandbox: str) -> dict[tuple[str, str], str]:
+        """The cells of the page's table, by the row and the agent."""
+        begin, end = _marks(sandbox)
+        table = page.read_text().partition(begin)[2].partition(end)[0] if page.exists() else ""
+        lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.strip().splitlines()]
+        if len(lines) < 3:
+            return {}
+        heads = [head.partition(" ") for head in lines[0][1:]]
+        rows = {told: row for row, told in ROWS.items()}
+        found = {}
+        for told, *cells in lines[2:]:
+            for (agent, _, version), cell in zip(heads, cells, strict=False):
+                is_same = "(" in cell or version == self.versions.get(agent, "")
+                found[rows.get(told, ""), agent] = cell if is_same else f"{cell} ({version})"
+        return found
 
     def write(self, page: Path, sandbox: str) -> None:
         """Into the page's place for it, where the page has one."""
-        begin, end = f"<!-- matrix, sandbox {sandbox}: made by `make test-agents` -->", "<!-- end of the matrix -->"
+        begin, end = _marks(sandbox)
         if not page.exists() or begin not in (before := page.read_text()):
             return
-        made = f"{begin}\n{self.text()}{end}"
+        made = f"{begin}\n{self.text(page, sandbox)}{end}"
         page.write_text(re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: made, before, flags=re.DOTALL))
+
+
+def _marks(sandbox: str) -> tuple[str, str]:
+    return f"<!-- matrix, sandbox {sandbox}: made by `make test-agents` -->", "<!-- end of the matrix -->"

@@ -35,7 +35,7 @@ def test_metrics_name_the_agents_and_only_the_loop_tends_runners(
         looked.append(threading.get_ident())
         return look(spawn, task)
 
-    monkeypatch.setattr(Spawn, "look", noted)
+    monkeypatch.setattr(Spawn, "liveness", noted)
     scraped: list[str] = []
 
     def scrape() -> str:

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "reject": ("holdfast.cli.tasks.decisions:reject", "Refuse a result that waits for you."),
     "questions": ("holdfast.cli.tasks.questions:questions", "List what agents ask you, and wait for."),
+    "ask": ("holdfast.cli.tasks.questions:ask", "For an agent at work: ask a person, and print the answer."),
     "answer": ("holdfast.cli.tasks.questions:answer", "Answer what an agent asks: allow, deny, or words."),
     "resume": (
         "holdfast.cli.tasks.decisions:resume",

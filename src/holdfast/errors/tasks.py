@@ -58,6 +58,11 @@ class ReviewTextUnfit(InputError):
     `holdfast review {task}` goes on with it."""
 
 
+class ReviewEditorFailed(InputError):
+    """{detail}, so the review of {task} is not finished. Nothing was submitted; {kept}. Type `holdfast review {task}`
+    to go on, `EDITOR=nano holdfast review {task}` for another editor, or give the words with `-m`, which opens none."""
+
+
 class TurnUnknown(InputError):
     """There is no turn {turn} of {attempt}: it {known}. Nothing was changed; `holdfast turns {attempt}` shows what
     there is."""

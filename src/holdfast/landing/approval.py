@@ -35,7 +35,7 @@ def changed_since(store: Store, landing: Landing) -> str:
     if landing.approved in ("", landing.verified):
         return ""
     seen, now = (landing.approved_on, landing.approved), (landing.verified_on, landing.verified)
-    names = landing_diffs.differing(store, seen, now)
+    names = list(landing_diffs.differing(store, seen, now))
     if not names:
         return ""
     return (

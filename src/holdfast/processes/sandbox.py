@@ -119,6 +119,7 @@ def wrapped(order: Order, argv: tuple[str, ...], files: Attempt) -> tuple[str, .
         ("--bind", own / "git", repository.git_dir),
         ("--ro-bind", store, own / "store"),
         ("--bind", own / "objects", store),
+        ("--bind", files.asks.resolve(), files.asks.resolve()),
     ]
     if order.launch.has_hook or order.launch.links:
         # A hook speaks to the runner by a file there, and what has links is a home.

@@ -174,14 +174,12 @@ class Reviews(msgspec.Struct, frozen=True):
                 return self.whole()
 
     def files(self, view: ReviewView, turn: int = 0) -> list[ChangedFile]:
+        if view == "landing":
+            return [_interfile(name, _interdiff(*each)) for name, each in self._differing().items()]
         found = landing_diffs.changed_files(self.store, *self.pair(view, turn))
         if view == "resolution":
             resolved = set(self.resolved())
             return [each for each in found if each.name in resolved]
-        if view == "landing":
-            relanding = self.relanding()
-            differing = set(relanding.differs) if relanding else set()
-            return [each for each in found if each.name in differing]
         return found
 
     def material(self, view: ReviewView = "whole", turn: int = 0, *, with_draft: bool = True) -> ReviewMaterial:
@@ -218,7 +216,7 @@ class Reviews(msgspec.Struct, frozen=True):
         if file is None:
             raise InputError(detail=f"this change has no file {path!r}")
         if view == "landing":
-            return _made(file, self._interdiff(path), truncated=False)
+            return _made(file, "\n".join([*_interdiff(*self._differing()[file.path]), ""]), truncated=False)
         old, new = self.pair(view, turn)
         content = landing_diffs.file_patch(self.store, old, new, file, most=PATCH_BYTES_MAX + 1)
         text = content[:PATCH_BYTES_MAX].decode(errors="backslashreplace")
@@ -239,22 +237,21 @@ class Reviews(msgspec.Struct, frozen=True):
         landing = self.task.landing
         if landing.approved in ("", landing.verified):
             return None
-        seen, now = (landing.approved_on, landing.approved), (landing.verified_on, landing.verified)
         return Relanding(
             approved=landing.approved,
             approved_on=landing.approved_on,
             lands=landing.verified,
             lands_on=landing.verified_on,
-            differs=landing_diffs.differing(self.store, seen, now)[:FILES_MAX],
+            differs=[git.readable(name) for name in self._differing()][:FILES_MAX],
         )
 
-    def _interdiff(self, path: str) -> str:
-        """The change that was approved beside the one that lands, as a diff of the two."""
+    def _differing(self) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+        """The files whose approved change is another than the one that lands, with both."""
         landing = self.task.landing
+        if landing.approved in ("", landing.verified):
+            return {}
         pairs = (landing.approved_on, landing.approved), (landing.verified_on, landing.verified)
-        before, now = (landing_diffs.change_of(self.store, *pair, path)[:COMPARED_LINES_MAX] for pair in pairs)
-        lines = list(difflib.unified_diff(before, now, lineterm="", n=3))[2:]
-        return "\n".join(lines) + "\n" if lines else ""
+        return landing_diffs.differing(self.store, *pairs)
 
     # -- what became of the comments ----------------------------------------------------------------------------------
 
@@ -313,9 +310,26 @@ class _Ways(msgspec.Struct, frozen=True):
         ]
 
 
-def _named(path: str) -> ChangedFile:
-    facts = dict.fromkeys(("old_path", "status", "old_blob", "new_blob", "old_mode", "new_mode"), "")
-    return ChangedFile(path=path, **facts, added=0, removed=0)
+def _named(path: str, status: str = "", added: int = 0, removed: int = 0) -> ChangedFile:
+    facts = dict.fromkeys(("old_path", "old_blob", "new_blob", "old_mode", "new_mode"), "")
+    return ChangedFile(path=path, status=status, **facts, added=added, removed=removed)
+
+
+def _interdiff(approved: Sequence[str], lands: Sequence[str]) -> list[str]:
+    """The change that was approved beside the one that lands, as a diff of the two."""
+    before, now = (_without_names(each)[:COMPARED_LINES_MAX] for each in (approved, lands))
+    return list(difflib.unified_diff(before, now, lineterm="", n=3))[2:]
+
+
+def _without_names(change: Sequence[str]) -> Sequence[str]:
+    """A file's change without the lines that name the file: `diff --git`, and the pair of `---` and `+++`."""
+    end = next((at for at, line in enumerate(change) if line.startswith("+++ ")), 0)
+    return [*change[1 : end - 1], *change[end + 1 :]] if end else change[1:]
+
+
+def _interfile(path: str, lines: Sequence[str]) -> ChangedFile:
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return _named(path, "changed", added, removed)
 
 
 def shown_file(file: ChangedFile) -> ReviewFile:

@@ -203,6 +203,7 @@ def _facts_of(task: Task) -> dict[str, Any]:
         "attempt": task.attempt.id,
         "landing_waits": task.landing.waits,
         "judging": task.landing.judging,
+        "approved": task.approved,
         "turns": task.spent.turns,
         "usd": task.spent.usd,
         "tokens": task.spent.tokens,

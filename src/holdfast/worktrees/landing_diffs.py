@@ -105,18 +105,17 @@ def merged_onto(store: Store, target: str, candidate: str) -> tuple[str, tuple[s
 # -- whether two landings change the same -----------------------------------------------------------------------------
 
 
-def differing(store: Store, before: tuple[str, str], now: tuple[str, str]) -> list[str]:
-    """The files in which the change from one target to its merge is another than that of a second pair.
+def differing(
+    store: Store, before: tuple[str, str], now: tuple[str, str]
+) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+    """The files in which the change from one target to its merge is another than that of a second pair, by name, with
+    what each of the two changes.
 
     Lines around a change and their numbers do not count: they are the target's.
     """
     first, second = (dict(_changes(store, *pair)) for pair in (before, now))
-    return sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
-
-
-def change_of(store: Store, old: str, new: str, name: str) -> list[str]:
-    """What the change does to one file, as `differing` compares it."""
-    return dict(_changes(store, old, new)).get(name, [])
+    both = {name: (first.get(name, ()), second.get(name, ())) for name in sorted(first.keys() | second.keys())}
+    return {name: (then, here) for name, (then, here) in both.items() if then != here}
 
 
 def _changes(store: Store, old: str, new: str) -> Iterator[tuple[str, list[str]]]:

@@ -8,11 +8,24 @@ from typing import Any
 import pytest
 
 from holdfast.agents.adapters.acp_stream import AcpStream
-from holdfast.domain.agent_events import AUTH, REFUSED, UNREACHABLE, AgentEvent, Finished, PersonAsked, RateLimited
+from holdfast.domain.agent_events import (
+    AUTH,
+    REFUSED,
+    UNREACHABLE,
+    AgentEvent,
+    Finished,
+    PersonAsked,
+    RateLimited,
+    Said,
+    SessionBegan,
+    Spent,
+    ToolEnded,
+    ToolStarted,
+)
 from holdfast.domain.attempt_records import Launch, ProtocolCall
 from holdfast.questions.records import Verdict
 from holdfast.questions.rules import Mode, PermissionPolicy
-from kit.recorded_streams import line
+from kit.recorded_streams import kinds, line, recorded
 
 FIRST = {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}
 
@@ -83,6 +96,19 @@ def test_an_error_of_the_prompt_is_what_it_means_for_the_task(error: Any, kind: 
 def test_an_end_without_success_says_why(wire: Any, kind: str, told: str) -> None:
     (last,) = wire()
     assert isinstance(last, Finished) and not last.ok and last.kind == kind and told in last.detail
+
+
+@pytest.mark.parametrize(("name", "usd"), [("claude", 0.019375), ("gemini", 0.005125), ("opencode", 0.0)])
+def test_a_recorded_task_that_lands_is_read_with_its_turns_and_its_cost(name: str, usd: float) -> None:
+    """The cost of claude-agent-acp is that of the three requests of the task: it asks for no title."""
+    events = recorded(f"acp_{name}", "a_task_lands.1", "loopback/small" if name == "opencode" else "")
+    (session,) = kinds(events, SessionBegan)
+    tools, ends, spent = kinds(events, ToolStarted), kinds(events, ToolEnded), kinds(events, Spent)
+    assert session.id and [tool.call for tool in tools] == [end.call for end in ends] and len(tools) == 2
+    assert [each.text for each in kinds(events, Said)] == ["I write the file. Grüße! ✓", "I look at it.", "It is done."]
+    assert sum(each.usd for each in spent) == pytest.approx(usd) and events[-1] == Finished(True, "It is done.")
+    if name != "opencode":
+        assert (sum(each.tokens_in for each in spent), sum(each.tokens_out for each in spent)) == (3500, 75)
 
 
 @pytest.mark.parametrize("method", ["fs/read_text_file", "fs/write_text_file", "terminal/create", "x/" + "y" * 500])

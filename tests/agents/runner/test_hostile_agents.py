@@ -100,7 +100,8 @@ def test_an_attempts_folder_is_for_nobody_else(bench: Bench) -> None:
     launch = Launch(("sh", "-c", "echo x > b"), prompt="secret words")
     assert bench.run(agent="command", launch=launch).ending is Ending.DONE
     assert stat.S_IMODE(bench.files.root.stat().st_mode) == 0o700
-    files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.files.root.iterdir()}
+    assert stat.S_IMODE(bench.files.asks.stat().st_mode) == 0o700
+    files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.files.root.iterdir() if path.is_file()}
     assert {"alive.lock", "start-1", "process.json", "exit.json", "output.log", "events.jsonl"} <= files.keys()
     assert set(files.values()) == {0o600}, files
     assert stat.S_IMODE((bench.worktree / "b").stat().st_mode) == 0o666 & ~_umask()

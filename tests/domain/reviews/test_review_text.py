@@ -46,6 +46,7 @@ def test_the_name_of_a_file_forges_no_line() -> None:
         (" three", "[3 lines] All.", CommentText("src/a.py", "All.", 2, 4, "new")),
         ("File: logo.png (added, not text)", "Too large.", CommentText("logo.png", "Too large.")),
         ("+}}", "# a heading", CommentText("src/a.py", "# a heading", 12, 12, "new")),
+        ("+}}", " > as you said\nNo.", CommentText("src/a.py", "> as you said\nNo.", 12, 12, "new")),
     ],
 )
 def test_a_comment_belongs_to_the_line_above_it(quoted: str, words: str, comment: CommentText) -> None:
@@ -65,12 +66,13 @@ def test_a_summary_stands_in_front_and_deleted_hunks_are_not_missed() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        (TEXT.replace("> +TWO", "> +two"), 12, "is not the one that stood here"),
-        (TEXT.replace("> -two\n", ""), 11, "lines in the middle of a hunk were deleted"),
-        (below("@@ -10,2 +11,2 @@", "Where?"), 16, "below the beginning of a hunk"),
-        (below("+TWO", "[9 lines] Far."), 13, "about 9 lines, and 2 of them stand above it"),
-        (below("+TWO", "[2 lines]"), 13, "nothing else"),
-        (TEXT + "> and more\n", 23, "is not the one"),
+        (TEXT.replace("> +TWO", "> +two"), 13, "is not the one that stood here"),
+        (TEXT.replace("> -two\n", ""), 12, "lines in the middle of a hunk were deleted"),
+        (below("@@ -10,2 +11,2 @@", "Where?"), 17, "below the beginning of a hunk"),
+        (below("+TWO", "[9 lines] Far."), 14, "about 9 lines, and 2 of them stand above it"),
+        (below("+TWO", "[2 lines]"), 14, "nothing else"),
+        (TEXT + "> and more\n", 24, "is not the one"),
+        (below("+TWO", "> so you say\nNo."), 14, "If it is a comment of yours, write a blank in front of its >"),
     ],
 )
 def test_an_edited_quote_is_refused_with_its_line(text: str, line: int, reason: str) -> None:
@@ -83,11 +85,11 @@ def test_a_draft_stands_at_its_places_and_is_read_back_as_it_was() -> None:
     drafted = [
         ReviewComment("src/a.py", "new", 2, 4, quote="TWO", blob="b", words="All of\nit."),
         ReviewComment("src/a.py", "old", 2, 2, quote="two", blob="b", words="Why?"),
-        ReviewComment("logo.png", "new", 0, 0, quote="", blob="b", words="Large."),
+        ReviewComment("logo.png", "new", 0, 0, quote="", blob="b", words="> +TWO\n > twice\n# Large."),
         ReviewComment("gone.py", "new", 7, 7, quote="x", blob="b", words="Lost."),
     ]
-    summary, comments = parse(render("t", FILES, "Fine.", drafted), FILES)
-    assert summary == "Fine.\n\ngone.py, line 7: Lost."
+    summary, comments = parse(render("t", FILES, "# All\n> of it:\nFine.", drafted), FILES)
+    assert summary == "# All\n> of it:\nFine.\n\ngone.py, line 7: Lost."
     assert {(each.path, each.side, each.line, each.last, each.words) for each in comments} == {
         (each.path, each.side, each.line, each.last, each.words) for each in drafted[:3]
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.agents.common import ask_files
 from holdfast.domain.attempt_records import Launch, Order, folder_name
 from holdfast.layout import Attempt
 
@@ -51,6 +52,7 @@ def of_agent(order: Order, files: Attempt, environ: Mapping[str, str]) -> dict[s
         "HOLDFAST_START": str(order.start),
         "HOLDFAST_WORKTREE": order.worktree,
         "HOLDFAST_TURN": str(order.done),
+        ask_files.FOLDER: str(files.asks),
     }
     if order.launch.prompt:
         own["HOLDFAST_PROMPT_FILE"] = str(files.prompt)

@@ -1,11 +1,14 @@
-"""Brings answers to the agent: as the output of a hook that waits, or on its standard input where it is spoken with."""
+"""Brings answers to the agent: as the output of a hook that waits, on its standard input where it is spoken with, or as
+a file where it asks by `holdfast ask`."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from holdfast.agents.common import hook
+from holdfast.agents.common import ask_files, hook
+from holdfast.agents.common.json_fields import as_json
 from holdfast.agents.runner.child import Child
 from holdfast.agents.runner.conversation import Conversation
 from holdfast.agents.runner.inbox import Inbox
@@ -14,10 +17,10 @@ from holdfast.clock import monotonic
 from holdfast.domain.agent_events import AgentEvent, PersonAsked
 from holdfast.domain.attempt_records import Order
 from holdfast.layout import Attempt
+from holdfast.questions.records import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from holdfast.ports import AskingStream, HookedStream, Stream, TalkingStream
 
@@ -32,13 +35,30 @@ class Dialogue:
         self.desk = QuestionDesk(files, order)
         self._stream, self._launch, self._agent = stream, order.launch, files.agent
         self._reply = b""
+        self._asks, self._files = files.asks, dict[str, Path]()
 
     def ask(self, asked: PersonAsked, turn: int) -> bool:
         """Answers a call that the agent wants to make; False while it must wait for a person."""
         verdict = self.desk.ask(asked, turn)
         if verdict is not None:
-            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
+            self._answer(asked, verdict)
         return verdict is not None
+
+    def _answer(self, asked: PersonAsked, verdict: Verdict) -> None:
+        if (file := self._files.pop(asked.call, None)) is not None:
+            ask_files.answer(file, verdict)
+        else:
+            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
+
+    def file_questions(self) -> list[PersonAsked]:
+        """Questions by `holdfast ask` that are new."""
+        new = {f"file {path.name}": path for path in ask_files.waiting(self._asks)}
+        asked = []
+        for call in new.keys() - self._files.keys():
+            if len(self._files) < ask_files.ASKS_MAX and (words := ask_files.words_of(new[call])):
+                self._files[call] = new[call]
+                asked.append(PersonAsked(call, "ask", as_json({"questions": [{"question": words}]}), "words"))
+        return asked
 
     def waiting_hooks(self) -> list[Path]:
         return hook.waiting(self._agent) if self._launch.has_hook else []
@@ -63,7 +83,7 @@ class Dialogue:
     def pump(self, child: Child) -> None:
         """Sends the agent what there is to tell it."""
         for asked, verdict in self.desk.answers():
-            self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
+            self._answer(asked, verdict)
         if self._launch.talks:
             reply, self._reply = self._reply, b""
             child.send(reply + cast("TalkingStream", self._stream).outgoing())

@@ -20,6 +20,9 @@ from holdfast.storage.records.attempt_folder import PRIVATE
 def prepare(layout: Layout, files: Attempt, launch: Launch) -> tuple[str, ...]:
     """Writes the files of a start, and returns its command line with their places."""
     argv = launch.argv
+    if files.asks.exists():
+        disk.remove_tree(files.asks)
+    disk.mkdir(files.asks, 0o700)
     if launch.prompt:
         disk.replace(files.prompt, launch.prompt.encode(), PRIVATE)
         argv = tuple(part.replace("{prompt_file}", str(files.prompt)) for part in argv)

@@ -50,8 +50,7 @@ from holdfast.storage.files import disk
 from holdfast.storage.records import attempt_folder, blobs
 
 LOCK_WAIT_S_MAX, TICK_S_MAX = 10.0, 1.0
-# Events are for observers: a turn's are durable with it, the others as often as this.
-FLUSH_S = 1.0
+FLUSH_S = 1.0  # Events are for observers: a turn's are durable with it, the others as often as this.
 READ_BYTES, READS_BEFORE_A_HOOK_MAX = 1 << 16, 1000
 # This process has done nothing: another one has this start, or the start before still holds the lock.
 EXIT_NOT_OURS, EXIT_LOCKED = 3, 4
@@ -118,8 +117,7 @@ class Runner:
     # -- while the agent works ----------------------------------------------------------------------------------------
 
     def _watch_child(self) -> None:
-        child = self._child
-        if child is None:
+        if (child := self._child) is None:
             return
         self._is_watching = True
         with selectors.DefaultSelector() as selector:
@@ -194,6 +192,8 @@ class Runner:
 
     def _answer_hooks(self, child: Child) -> None:
         """Reads all output before each waiting hook, then answers it when its turn is saved; not after a verdict."""
+        for asked in self._dialogue.file_questions():
+            self._apply(asked)
         for call in self._dialogue.waiting_hooks():
             for _ in range(READS_BEFORE_A_HOOK_MAX):
                 if not self._read(child.stdout):

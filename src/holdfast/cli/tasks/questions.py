@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import click
 
 from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.tasks.decisions import decide_and_tell
+from holdfast.clock import monotonic
 from holdfast.domain.wording import moment, plain
-from holdfast.errors import TaskUnknown
+from holdfast.errors import InputError, TaskUnknown
+
+LOOK_S = 0.2
+# EX_TEMPFAIL of sysexits.h: there is no answer yet.
+NOT_YET, DENIED = 75, 1
 
 
 @click.command(epilog="Example:  holdfast questions --json | jq -r '.[].id'")
@@ -63,3 +72,46 @@ def answer(
     kind = "allow" if allows or always else "deny" if deny is not None else "say"
     words = deny if deny is not None else say or ""
     decide_and_tell(ctx, "answer", as_json, question=question, answer=kind, words=words, always=always)
+
+
+@click.command(epilog="Example:  holdfast ask 'Which of the two formats is the right one?'")
+@click.argument("words")
+@click.option(
+    "--wait",
+    "wait_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0.0, 86_400.0),
+    default=100.0,
+    show_default=True,
+    help="How long to wait for the answer now.",
+)
+@prints_json
+def ask(ctx: click.Context, words: str, wait_s: float, as_json: bool) -> None:
+    """For an agent: put a question to a person, and print the answer. It is called in the worktree of a task at work.
+
+    The question waits in `holdfast questions` and on the page. Ends with code 75 while there is no answer: the same
+    command, called again, waits on. With code 1 the person does not want to answer, and has said why.
+    """
+    from holdfast.agents.common import ask_files
+    from holdfast.questions.records import WORDS_CHARS_MAX
+
+    folder = os.environ.get(ask_files.FOLDER, "")
+    if not folder or not Path(folder).is_dir():
+        raise InputError(
+            detail="only an agent that Holdfast has started can ask; a person answers, by `holdfast answer`"
+        )
+    if not words.strip() or len(words) > WORDS_CHARS_MAX:
+        raise InputError(detail=f"a question has 1 to {WORDS_CHARS_MAX:,} characters")
+    path, deadline = ask_files.put(Path(folder), words), monotonic() + wait_s
+    while (found := ask_files.take(path)) is None and monotonic() < deadline:
+        time.sleep(LOOK_S)
+    if as_json:
+        print_json({"answer": found.decision if found else "", "words": found.words if found else ""})
+    elif found is None:
+        told = (
+            "Nobody has answered yet. The question waits: call the same command again, or do something else meanwhile."
+        )
+        click.echo(told, err=True)
+    else:
+        click.echo(found.words)
+    ctx.exit(NOT_YET if found is None else 0 if found.decision == "say" else DENIED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.cli.options import complete_task, find_app, print_json, prints_json
 from holdfast.cli.tasks.decisions import decide_and_tell
 from holdfast.domain.wording import plain, plain_lines, plural
-from holdfast.errors import InputError, ReviewTextUnfit, TaskUnknown
+from holdfast.errors import InputError, ReviewEditorFailed, ReviewTextUnfit, TaskUnknown
 from holdfast.storage.files import disk
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class _Kept:
 
     def read(self) -> str:
         try:
-            return self.path.read_text(encoding="utf-8", errors="replace")
+            return self.path.read_text(encoding="utf-8-sig", errors="replace")
         except FileNotFoundError:
             return ""
 
@@ -149,27 +149,53 @@ def _by_hand(reviews: Reviews, material: ReviewMaterial, verdict: str | None) ->
         text = render(_title(material), files, *drafted)
     click.echo_via_pager(_shown(material, files))
     while True:
-        text = click.edit(text, extension=".review") or text
-        kept.write(text)
+        text = _edited(material.task, text, kept)
         try:
             summary, comments = parse(text, files)
         except ReviewTextProblem as problem:
             unfit = ReviewTextUnfit(task=material.task, line=problem.line, reason=problem.reason, path=kept.path)
             click.echo(plain(str(unfit)), err=True)
-            if not click.confirm("Edit it again?", default=True):
+            again = "Edit it again? [y]es opens the editor on your text, [n]o leaves it for later, [x] discards it"
+            if (chosen := _chosen(again, "ynx", "y")) == "n":
                 raise unfit from None
+            if chosen == "x":
+                _discard(kept)
             continue
-        if verdict is None and (verdict := _asked(len(comments), bool(summary))) is None:
-            continue
-        return summary, msgspec.to_builtins(comments), verdict
+        if verdict is not None:
+            return summary, msgspec.to_builtins(comments), verdict
+        words = plural(len(comments), "comment") + (" and a summary" if summary else "")
+        question = f"{words}. [a]pprove, [s]end back, keep as [d]raft, [e]dit again, [x] discard"
+        if (chosen := _chosen(question, "asdex", "d")) in _VERDICTS:
+            return summary, msgspec.to_builtins(comments), _VERDICTS[chosen]
+        if chosen == "x":
+            _discard(kept)
 
 
-def _asked(comments: int, has_summary: bool) -> str | None:
-    """The verdict; None: back to the editor."""
-    words = " and a summary" if has_summary else ""
-    question = f"{plural(comments, 'comment')}{words}. [a]pprove, [s]end back, keep as [d]raft, [e]dit again"
-    chosen = click.prompt(question, type=click.Choice([*_VERDICTS, "e"]), show_choices=False, default="d")
-    return _VERDICTS.get(chosen)
+def _edited(task: str, text: str, kept: _Kept) -> str:
+    """The text as the editor has left it. It edits the kept file itself: what it saves stays, however it ends."""
+    kept.write(text)
+    try:
+        click.edit(filename=str(kept.path))
+    except click.ClickException as error:
+        saved = f"what it saved is kept in {kept.path}"
+        if kept.read() == text:
+            saved = "it saved nothing new"
+        detail = f"Your editor did not end well ({error.message})"
+        raise ReviewEditorFailed(task=task, detail=plain(detail), kept=plain(saved)) from None
+    edited = kept.read() or text
+    kept.write(edited)
+    return edited
+
+
+def _chosen(question: str, letters: str, default: str) -> str:
+    chosen: str = click.prompt(question, type=click.Choice(list(letters)), show_choices=False, default=default)
+    return chosen
+
+
+def _discard(kept: _Kept) -> NoReturn:
+    kept.unlink_if_there()
+    click.echo("Discarded. Nothing was submitted; a draft that was kept before is as it was.", err=True)
+    raise click.exceptions.Exit(0)
 
 
 def _quoted_files(reviews: Reviews, material: ReviewMaterial) -> list[QuotedFile]:

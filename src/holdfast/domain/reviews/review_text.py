@@ -2,7 +2,8 @@
 
 What stands in front of the first quoted line is about the whole. Quoted lines must stay as they are, because they say
 where a comment belongs: whole files and hunks, and the end of a hunk, may be deleted. White space at the end of a line
-does not count, because editors remove it.
+does not count, because editors remove it. A line of a person's own that begins with ">" is written with a blank in
+front of it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ HEAD = """\
 # Write a comment below the line that it is about. Leave the lines that begin with ">" as they are; files, hunks and
 # the end of a hunk may be deleted. A comment that begins with "[3 lines]" is about the last three lines above it, one
 # below the name of a file about all of it. Words between here and the first quoted line are about the whole.
-# The lines of this block that begin with "#" are left out.
+# The lines of this block that begin with "#" are left out. A line of your own that begins with ">" or "#" needs a
+# blank in front of it.
 
 """
 
@@ -71,11 +73,11 @@ def render(
         if line.level == 1:
             continue
         for words in placed.pop((line.path, line.side, line.number), ()):
-            body += ["", *words.strip("\n").split("\n"), ""]
+            body += ["", *_set_apart(words.strip("\n")).split("\n"), ""]
     lost = [
         f"{name_words(path)}, line {number}: {words}" for (path, _, number), each in placed.items() for words in each
     ]
-    top = "\n\n".join(filter(None, [summary.strip(), *lost]))
+    top = _set_apart("\n\n".join(filter(None, [summary.strip(), *lost])))
     return HEAD.format(title=title) + (f"{top}\n\n" if top else "") + "\n".join(body) + "\n"
 
 
@@ -98,7 +100,20 @@ def parse(text: str, files: Sequence[QuotedFile]) -> tuple[str, tuple[CommentTex
         words = []
         at = _next(expected, at, line, number)
     made += _comment(words, expected, at, begun)
-    return "\n".join(summary).strip(), tuple(made)
+    return _own("\n".join(summary).strip("\n").rstrip()), tuple(made)
+
+
+# A person's own line that would be taken for a quoted one, or for one to leave out.
+_APART, _OWN = re.compile(r"^(?= *[>#])", re.MULTILINE), re.compile(r"^ (?= *[>#])", re.MULTILINE)
+
+
+def _set_apart(words: str) -> str:
+    return _APART.sub(" ", words)
+
+
+def _own(words: str) -> str:
+    """The words as they were before they were set apart."""
+    return _OWN.sub("", words)
 
 
 def _quoted(files: Sequence[QuotedFile]) -> list[_Line]:
@@ -129,7 +144,8 @@ def _next(expected: Sequence[_Line], at: int, line: str, number: int) -> int:
         if is_reachable and each.text.rstrip() == text:
             return place
     raise ReviewTextProblem(number, f"the quoted line {_cut(line)!r} is not the one that stood here; it was edited, "
-                                    "or lines in the middle of a hunk were deleted")  # fmt: skip
+                                    "or lines in the middle of a hunk were deleted. If it is a comment of yours, "
+                                    "write a blank in front of its >")  # fmt: skip
 
 
 def _comment(words: Sequence[str], expected: Sequence[_Line], at: int, begun: int) -> list[CommentText]:
@@ -141,6 +157,7 @@ def _comment(words: Sequence[str], expected: Sequence[_Line], at: int, begun: in
         raise ReviewTextProblem(begun, "a comment stands below the beginning of a hunk; write it below a line of it")
     if found := _RANGE.match(text):
         count, text = int(found[1]), text[found.end() :]
+    text = _own(text)
     if not text.strip():
         raise ReviewTextProblem(begun, "a comment says how many lines it is about, and nothing else")
     if line.level == 2:

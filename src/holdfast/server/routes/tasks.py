@@ -29,8 +29,9 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX)]
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task in a list. `landing_waits`: the paths in a checkout for which its landing waits. `judging`: the commit
-    that is being judged, and on top of what. `held` says why it is left alone until somebody acts; `not_before` is when
-    its time comes, and `cause` why it is paused until then.
+    that is being judged, and on top of what. `approved`: by a person, and not landed yet. `held` says
+    why it is left alone until somebody acts; `not_before` is when its time comes, and `cause` why it is paused until
+    then.
     `fault`: a fault of the machine holds it up. `lost`: its landing is not on its branch any more. `next_step`: what to
     type, where one of these two is the matter. `reason`: why it has failed or was cancelled, or what became of the last
     attempt of one that is open again. `asks`: the question for which its agent waits, with what to type."""
@@ -59,6 +60,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cause: str = ""
     landing_waits: tuple[str, ...] = ()
     judging: str = ""
+    approved: bool = False
     fault: str = ""
     lost: str = ""
     next_step: str = ""

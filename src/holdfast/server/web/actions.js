@@ -4,7 +4,7 @@ import { change, get, part, post } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { h, toast } from "./dom.js";
 import { store } from "./store.js";
-import { taskLink, waitsToLand } from "./words.js";
+import { sentence, taskLink, waitsToLand } from "./words.js";
 
 const OVER = ["CLOSED", "CANCELLED"];
 // The `parked` of a task whose agent a person has stopped.
@@ -16,7 +16,7 @@ const known = (key) => [...new Set([...store.tasks.values()].flatMap((task) => t
 function done(answer, words) {
   if (!answer) return null;
   const row = answer.task || answer;
-  toast(answer.note ? `${words} ${answer.note}` : words);
+  toast(`${words} ${sentence(answer.note)}`);
   if (row && row.id) store.refresh(row.id);
   return answer;
 }

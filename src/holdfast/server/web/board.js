@@ -165,8 +165,12 @@ function actions(task) {
   return made.length > 0 && h("div", { class: "card-buttons" }, made);
 }
 
-// `>` where there was too much to count.
-const bytes = (number, isWhole) => (number == null ? "?" : `${isWhole ? "" : ">"}${number < 2 ** 30 ? `${Math.round(number / 2 ** 20)} MB` : `${(number / 2 ** 30).toFixed(1)} GB`}`);
+// `>` where there was too much to count, `<` where it is little.
+function bytes(number, isWhole) {
+  if (number == null) return "?";
+  if (isWhole && number > 0 && number < 2 ** 20) return "<1 MB";
+  return `${isWhole ? "" : ">"}${number < 2 ** 30 ? `${Math.round(number / 2 ** 20)} MB` : `${(number / 2 ** 30).toFixed(1)} GB`}`;
+}
 
 function paintTiles(node, all) {
   const status = store.status || {};

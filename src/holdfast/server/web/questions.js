@@ -1,19 +1,20 @@
-// What agents ask a person: a panel at the top of the board, with the answers as buttons.
+// What agents ask a person: a panel at the top of the board and of the task's page, with the answers as buttons.
 
 import { get, part, post } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { announce, cut, h, put, toast } from "./dom.js";
 import { store } from "./store.js";
-import { ago, taskLink } from "./words.js";
+import { ago, sentence, taskLink } from "./words.js";
 
-// Looks again whenever the status is read anew, which follows each event.
-export function questionPanel(signal) {
+// Looks again whenever the status is read anew, which follows each event. With a task, only what its agent asks.
+export function questionPanel(signal, task = "") {
   const node = h("section", { class: "questions", "aria-label": "Open questions", hidden: true });
   let shown = "[]";
   let known = 0;
   async function look() {
     if (!store.operates) return;
-    const rows = (store.status || {}).asking ? await get("/questions").catch(() => null) : [];
+    const all = (store.status || {}).asking ? await get("/questions").catch(() => null) : [];
+    const rows = all && all.filter((row) => !task || row.task === task);
     if (!rows || signal.aborted || JSON.stringify(rows) === shown) return;
     shown = JSON.stringify(rows);
     node.hidden = !rows.length;
@@ -35,7 +36,7 @@ function question(row) {
   };
   return h("article", { class: "question", "data-question": row.id },
     h("p", {}, h("a", { href: taskLink(row.task) }, h("bdi", {}, row.task)), ` ${isWords ? "asks" : `wants to call ${cut(row.tool, 60)}`} `,
-      h("span", { class: "faint" }, `${row.agent}, ${ago(row.asked_at)}`)),
+      h("span", { class: "faint" }, `${row.agent}, `, ago(row.asked_at))),
     h("pre", { class: "preview" }, row.preview),
     h("div", { class: "card-buttons" },
       !isWords && h("button", { type: "button", class: "primary", "data-action": "allow", onclick: send({ answer: "allow" }, "allowed") }, "Allow"),
@@ -47,7 +48,7 @@ function question(row) {
 
 async function answer(row, values, said) {
   const answered = await post(`/tasks/${part(row.task)}/answer`, { question: row.id, ...values });
-  toast(`${row.task}: ${said}. ${answered.note || ""}`);
+  toast(`${row.task}: ${said}. ${sentence(answered.note)}`);
   store.refresh(row.task);
   await store.readStatus();
   return answered;

@@ -11,13 +11,13 @@ import { ago, plural } from "./words.js";
 const SAVE_MS = 700;
 const WIDE = 1100;
 const KEY = "holdfast-review";
-const VIEWS = { whole: "The whole change", since: "Since my last review", turn: "Turn", resolution: "How the conflict was resolved", landing: "Approved and landing" };
+const VIEWS = { whole: "The whole change", since: "Since my last review", turn: "Turn", resolution: "How the conflict was resolved", landing: "What was approved, and what lands" };
 
 const keyOf = (each) => `${each.path}\0${each.side}\0${each.line}\0${each.last}`;
 const bare = ({ path, side, line, last, words }) => ({ path, side, line, last, words });
 
 export function review(panel, state, signal) {
-  const view = { name: "whole", turn: 0, isSplit: window.innerWidth >= WIDE, told: null, comments: [], summary: "", dirty: false, files: new Map() };
+  const view = { name: "whole", turn: 0, isSplit: window.innerWidth >= WIDE, told: null, comments: [], summary: "", dirty: false, files: new Map(), blobs: new Map() };
   const local = `${KEY}:${state.id}`;
   const nodes = { notices: h("div", { class: "review-notices" }), bar: h("div", { class: "review-bar" }), tree: h("div", { class: "file-tree", role: "navigation", "aria-label": "Files" }),
     files: h("div", { class: "review-files" }), loose: h("div", { class: "review-loose" }), verdict: h("div", { class: "verdict" }), kept: h("span", { class: "faint kept", role: "status" }) };
@@ -142,12 +142,14 @@ export function review(panel, state, signal) {
       for (const file of view.files.values()) file.paint();
       paintComments();
     } }, label))),
-    h("span", { class: "faint num" }, plural(total, "file")), canComment() && h("span", { class: "faint hint" }, "Click a line's number to comment; Shift-click or drag for several"));
+    h("span", { class: "faint num" }, plural(total, "file")), canComment() && view.name !== "landing" && h("span", { class: "faint hint" }, "Click a line's number to comment; Shift-click or drag for several"),
+    view.name === "landing" && h("span", { class: "faint" }, "Removed: what the change did when it was approved. Added: what it does instead on the newer target."));
   }
 
   function paintFiles() {
     const { files, files_total: total } = view.told;
     view.files = new Map();
+    if (view.name === "whole") view.blobs = new Map(files.map((file) => [file.path, { old: file.old_blob, new: file.new_blob }]));
     const watch = new IntersectionObserver((seen) => seen.filter((each) => each.isIntersecting).forEach((each) => {
       watch.unobserve(each.target);
       each.target.dispatchEvent(new CustomEvent("near"));
@@ -181,7 +183,7 @@ export function review(panel, state, signal) {
     const name = file.old_path ? `${file.old_path} → ${file.path}` : file.path;
     const node = h("details", { class: "file review-file", open: true, "data-path": file.path }, h("summary", {}, h("code", {}, h("bdi", {}, cut(name, 200))), counts(file),
       !["changed", "renamed"].includes(file.status) && h("span", { class: "badge" }, { mode: "mode changed", type: "type changed" }[file.status] || file.status),
-      canComment() && h("button", { type: "button", class: "quiet on-file", onclick: (event) => {
+      canComment() && view.blobs.has(file.path) && h("button", { type: "button", class: "quiet on-file", onclick: (event) => {
         event.preventDefault();
         node.open = true;
         write({ path: file.path, side: "new", line: 0, last: 0, words: "" });
@@ -199,7 +201,6 @@ export function review(panel, state, signal) {
     node.addEventListener("near", () => load(file, known));
     node.addEventListener("filled", () => paintComments());
     view.files.set(file.path, known);
-    if (view.name === "whole") (view.blobs = view.blobs || new Map()).set(file.path, { old: file.old_blob, new: file.new_blob });
     watch.observe(node);
     return node;
   }
@@ -289,7 +290,8 @@ export function review(panel, state, signal) {
     });
     if (known) placeIn(known, each)(form);
     else nodes.loose.append(form);
-    area.focus();
+    area.focus({ preventScroll: true });
+    form.scrollIntoView({ block: "nearest" });
   }
 
   // -- the verdict ----------------------------------------------------------------------------------------------------

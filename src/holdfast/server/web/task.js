@@ -6,10 +6,11 @@ import { cut, failed, h, nothing, paced, put } from "./dom.js";
 import { gates, NO_GATE } from "./gates.js";
 import { output } from "./output.js";
 import { rise } from "./plot.js";
+import { questionPanel } from "./questions.js";
 import { review } from "./review.js";
 import { store } from "./store.js";
 import { turns } from "./turns.js";
-import { ago, at, clock, count, faultWords, lostWords, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
+import { ago, at, clock, count, faultWords, isLanding, lostWords, money, readable, span, stateBadge, taskLink, untilWhen, waitsToLand } from "./words.js";
 
 const HISTORY = 500;
 const PARTS = [["story", "Story"], ["turns", "Turns"], ["review", "Review"], ["output", "Output"], ["gates", "Gates"], ["spend", "Spend"], ["definition", "Definition"]];
@@ -18,7 +19,7 @@ export async function task(root, id, signal, query) {
   const state = { id, signal, attempt: query.get("attempt") || "", attempts: [], view: null, leave: new AbortController() };
   const nodes = { head: h("header", { class: "task-head" }), tabs: h("div", { class: "tabs", role: "tablist", "aria-label": "Parts" }),
     attempts: h("div", { class: "attempts" }), panel: h("section", { class: "panel", role: "tabpanel", tabindex: "-1", id: "panel", "aria-labelledby": "" }) };
-  put(root, h("p", { class: "crumb" }, h("a", { href: "#/board" }, "Board"), " / ", h("bdi", {}, cut(id, 60))), nodes.head, nodes.tabs, nodes.attempts, nodes.panel);
+  put(root, h("p", { class: "crumb" }, h("a", { href: "#/board" }, "Board"), " / ", h("bdi", {}, cut(id, 60))), nodes.head, questionPanel(signal, id), nodes.tabs, nodes.attempts, nodes.panel);
   signal.addEventListener("abort", () => state.leave.abort());
   let chosen = PARTS.some(([name]) => name === query.get("part")) ? query.get("part") : "story";
 
@@ -130,10 +131,13 @@ function paintHead(node, { view, attempts }) {
     row.parked && h("p", { class: "notice warn" }, "Parked: ", row.parked),
     row.state === "PENDING_APPROVAL" && h("p", { class: "notice ask", "data-approval": "" }, "Waits for your approval", (view.outcome || {}).detail ? `: ${cut(view.outcome.detail, 400)}. ` : ". ",
       h("a", { href: `${taskLink(row.id)}?part=review` }, "Review it")),
-    row.asks && !row.parked && h("p", { class: "notice ask", "data-asks": row.id }, row.asks),
+    isLanding(row) && h("p", { class: "notice", "data-landing": "" }, "Approved, and landing. ", row.judging ? "The target has moved meanwhile, so its gates run once more on top of it." : "Nothing is left for you to do."),
+    row.asks && !row.parked && !store.operates && h("p", { class: "notice ask", "data-asks": row.id }, row.asks),
     waitsToLand(row) && h("p", { class: "notice warn" }, waitingWords(row)),
     store.lostOf(row.id) && h("p", { class: "notice warn", "data-lost": row.id }, lostWords(store.lostOf(row.id))),
     row.judging && h("p", { class: "notice", "data-judging": row.id }, "Being judged: ", cut(row.judging, 200)),
+    (view.told || []).length > 0 && h("div", { class: "notice", "data-told": "" }, "Its agent gets at its next turn or start:",
+      h("ul", {}, view.told.slice(-5).map((each) => h("li", {}, cut(each.text, 400), " ", h("span", { class: "faint" }, `${each.by || "a person"}, `, ago(each.at)))))),
     faultWords(row) && !row.parked && h("p", { class: "notice warn" }, faultWords(row)),
     waits.length > 0 && !row.parked && h("p", { class: "notice" }, waits.join("; ")),
     row.reason && !waits.some((each) => each.includes(row.reason)) && h("p", { class: `notice ${row.state === "FAILED" ? "bad" : ""}`, "data-reason": row.state }, `${REASONS[row.state] || "Last try"}: `, cut(row.reason, 1000),

@@ -37,6 +37,8 @@ export function columnOf(task) {
 
 export const waitsToLand = (task) => !task.parked && (task.landing_waits || []).length > 0;
 
+export const isLanding = (task) => Boolean(task.approved) && task.state === "DONE" && !task.parked && !waitsToLand(task);
+
 export const faultWords = (task) => (task.fault ? `${task.fault}${task.next_step ? `: ${task.next_step}` : ""}` : "");
 
 export const lostWords = (lost) => `${lost.why.replace(/^i/, "I")}. Type: ${lost.next_step}`;
@@ -52,7 +54,7 @@ export function toneOf(task) {
 
 export function stateBadge(task) {
   const [, sign, word] = STATES[task.state] || ["wait", "○", String(task.state).toLowerCase()];
-  const [its, says] = task.parked ? ["‖", "parked"] : isAsking(task) ? ["?", "asks you"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, word];
+  const [its, says] = task.parked ? ["‖", "parked"] : isAsking(task) ? ["?", "asks you"] : waitsToLand(task) ? ["?", "waits to land"] : [sign, isLanding(task) ? "approved, lands" : word];
   return h("span", { class: `badge ${toneOf(task)}` }, h("i", { "aria-hidden": "true" }, its), says);
 }
 
@@ -114,6 +116,9 @@ export function tick() {
     if (node.textContent !== words) node.textContent = words;
   }
 }
+
+// A note of an answer, which begins small, as a sentence of its own; empty where there is none.
+export const sentence = (note) => (note ? `${note[0].toUpperCase()}${note.slice(1)}${/[.!?]$/.test(note) ? "" : "."}` : "");
 
 export const taskLink = (id) => `#/task/${encodeURIComponent(id)}`;
 export const taskOf = (attempt) => String(attempt || "").replace(/\.\d+$/, "");
