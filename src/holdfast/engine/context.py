@@ -205,6 +205,11 @@ class RunContext:
                 self.heard.add(told)
                 self.note(task, words)
 
+    def remark(self, sentence: str) -> None:
+        """Notes what is said before the run begins, and not again."""
+        self.remarked.add(sentence)
+        self.note("", sentence)
+
     def unwarned(self, gates: Sequence[Gate]) -> list[Gate]:
         """Those of the gates of which this run has not looked yet whether they test another checkout."""
         with self._warning:
