@@ -37,6 +37,7 @@ class Kit:
     which the model says that all is done. `keeps`: the CLI keeps its conversation, and goes on with it by itself.
     `program`: what is called, where that is not its name. `counts`: it reports its tokens "always", those of prompts
     that came to an end ("prompts"), or "never" all of them.
+    `names_by_minute`: it loads no conversation within the minute, by its own clock, in which that was begun.
     `own`: rows, or tests, that are done otherwise, in a file test_NAME.py of its own. `tells_reset`: it passes on for
     how long the server wants to be left alone; for the others the settings say it. `usage_limit(reset)`: what its
     server answers when the account may use no more until then. `account`: what it is signed in with as an account that
@@ -63,6 +64,7 @@ class Kit:
     cannot_mend: str = ""
     program: str = ""
     counts: str = "always"
+    names_by_minute: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -313,8 +315,10 @@ GEMINI_ACP = _by_protocol(
     GEMINI,
     ["gemini", "--acp", "--model", "{model}"],
     counts="prompts",
+    names_by_minute=True,
     cannot={
         "limited": "it waits for a short limit by itself, in silence; a long one pauses the task",
+        "usage": "it falls silent when the account is used up; the time limits of the task end it",
     },
 )
 OPENCODE_ACP = _by_protocol(

@@ -173,6 +173,11 @@ class Site:
         (answered, *_) = [each for each in self.model.requests if each.at > refused]
         assert answered.at >= not_before and self.task.start.number == 2 and self.task.attempts == 1
 
+    def pass_minute(self) -> None:
+        """Where the CLI needs it: its own clock is not set by a test."""
+        begun = time.time() // 60
+        self.until(lambda: not self.kit.names_by_minute or time.time() // 60 > begun, "the next minute")
+
     # -- what there is to see -----------------------------------------------------------------------------------------
 
     @property
@@ -217,11 +222,12 @@ class Site:
             time.sleep(0.05)
 
 
+_PASSING = ("<session_context>", "<total_tokens>")
+
+
 def talk(request: Request) -> list[tuple[str, Any]]:
-    """Without what Gemini CLI says of itself and its folder, before all else and anew at each start."""
-    return [
-        (role, part) for role, part in request.parts if not str(part.get("text", "")).startswith("<session_context>")
-    ]
+    """Without what a CLI says anew each time: of itself and its folder, and of the tokens that are left."""
+    return [(role, part) for role, part in request.parts if not str(part.get("text", "")).startswith(_PASSING)]
 
 
 def timed(tmp_path: Path, kit: Kit) -> tuple[Site, SetClock]:

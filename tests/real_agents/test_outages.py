@@ -130,6 +130,7 @@ def test_a_usage_limit_is_waited_for_until_its_reset(kit: Kit, tmp_path: Path) -
         assert first - 90 <= site.task.not_before <= last + 90, site.task
         assert time.strftime("%Y-%m-%d %H:", time.gmtime(site.task.not_before)) in site.holdfast("status")
         assert site.task.start.number == 1 and site.task.attempts == 1
+        site.pass_minute()
         clock.later(HOURS_S + 120)
         site.model.skip()
         site.finished(run)

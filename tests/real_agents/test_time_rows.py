@@ -42,6 +42,7 @@ def test_a_stopped_agent_continues_its_conversation_a_day_later(kit: Kit, tmp_pa
         site.holdfast("stop", "--agents")
         run.communicate()
         assert site.task.state is TaskState.OPEN and site.task.continues
+        site.pass_minute()
         clock.later(DAY_S)
         site.finished(site.begin())
         _, second, third = site.model.requests[:3]

@@ -114,6 +114,7 @@ def test_an_agent_gets_its_variables_and_no_others(bench: Bench) -> None:
         "HOLDFAST_START": "1",
         "HOLDFAST_WORKTREE": str(bench.worktree),
         "HOLDFAST_TURN": "0",
+        "HOLDFAST_ASKS": str(bench.files.asks),
         "HOLDFAST_URL": "http://x",
         "HOLDFAST_TOKEN": "t",
     }
