@@ -128,6 +128,17 @@ def test_a_missing_agent_counts_only_where_a_task_asks_for_it(repo: Path) -> Non
     assert only_finding(repo, "agents")["next"] == "holdfast edit one --agent NAME"
 
 
+def test_a_list_says_which_program_is_missing_and_that_an_agent_speaks_no_protocol(repo: Path) -> None:
+    named = [{"name": name, "acp": [program]} for name, program in (("ghost", "no-such-program"), ("mute", "true"))]
+    settings(repo, agents=named, sandbox="none")
+    for agent in ("ghost", "mute"):
+        assert type_in(repo, "add", "Write it", "--id", agent, "--agent", agent, "--max-attempts", "1").returncode == 0
+    assert type_in(repo, "run", "--plain").returncode == 20
+    rows = {line.split()[0]: line for line in type_in(repo, "list").stdout.splitlines()}
+    assert "there is no program 'no-such-program'" in rows["ghost"]
+    assert "does not speak the Agent Client Protocol" in rows["mute"]
+
+
 def test_a_gate_that_tests_the_main_checkout_is_found_for_settings_and_tasks(repo: Path) -> None:
     """The trap: a program of the checkout imports the project from there, and anything would land."""
     check = repo / "tools" / "check.sh"
@@ -141,6 +152,6 @@ def test_a_gate_that_tests_the_main_checkout_is_found_for_settings_and_tasks(rep
     assert f"in another checkout, {repo}. It tests that checkout and not the candidate" in second["said"]
     ran = type_in(repo, "run", "--plain")
     told = [line for line in (ran.stdout + ran.stderr).splitlines() if "tests that checkout and not" in line]
-    assert len(told) == 4, "the run warns of each gate before it begins, and once after it has judged"
+    assert len(told) == 2, "the run warns of each gate once, before it begins"
     log = type_in(repo, "log", "--json").stdout
     assert log.count('"gate_warned"') == 2

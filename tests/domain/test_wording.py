@@ -81,9 +81,8 @@ def test_a_moment_is_a_date_where_the_calendar_has_it(unix_s: float, told: str, 
             str(SetupFailed(task="t", attempt="t.1", hook="setup", what="no", lines="boom")),
             0.0,
             "held up by a failed setup: The worktree for t.1 could not be made ready: no. The last lines: boom. No "
-            "attempt is spent, and it is tried again after a pause and by the next run. `holdfast hooks t` shows "
-            "all that was printed; correct `worktree.setup` in config/settings.yaml, or what it needs, then type "
-            "`holdfast run`. A run tries it again",
+            "attempt is spent. `holdfast hooks t` shows all of it; correct `worktree.setup` in config/settings.yaml or "
+            "what it needs. A run tries it again",
         ),
         (
             "The files for a worktree are too many",

@@ -40,6 +40,8 @@ def test_a_run_starts_nothing_while_memory_is_short_and_goes_on_by_itself(
             if len(looks) == 3:
                 told = json.loads(holdfast(repo, "status", "--json"))["host"]
                 assert told["memory_free"] == 100 * MB and SHORT in told["short"]
+                held = json.loads(holdfast(repo, "list", "--json"))["held"]
+                assert held.keys() == {"a", "b"} and SHORT in held["a"] and SHORT in holdfast(repo, "list")
                 assert SHORT in picture.heading(picture.see(App.find(repo)), 0.0)[1]
                 free[0] = 2000 * MB
 

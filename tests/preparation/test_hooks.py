@@ -118,6 +118,46 @@ def test_a_start_waits_for_free_space_and_goes_on_by_itself(tmp_path: Path) -> N
     sound(repo)
 
 
+FILL = "head -c 60000000 /dev/zero > big"
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("leaves_room", [True, False])
+@mounts
+def test_a_setup_that_fills_the_disk_loses_nothing_and_goes_on_once_there_is_room(
+    tmp_path: Path, *, leaves_room: bool
+) -> None:
+    """`leaves_room`: the command clears up, so that the run lives on; otherwise the journal itself has no room."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(tmp_path)], check=True)
+    repo = make_repo(tmp_path / "repo")
+    (repo / ".gitignore").write_text("big\n.sdd/\n")
+    git(repo, "add", ".gitignore")
+    git(repo, "commit", "-q", "-m", "Ignore it")
+    settings(repo, disk_free_min=0, worktree={"setup": [f"{FILL} || {{ rm big; exit 7; }}" if leaves_room else FILL]})
+    whole = "test $(stat -c %s big) = 60000000"
+    add(repo, "t", f"run {whole}\nwrite a.txt x", max_attempts=1, verify=[whole])
+    before = git(repo, "rev-parse", "main")
+    run = begin(repo)
+    assert run.stdout is not None
+    # The fault has fired, and has its name.
+    assert next(line for line in run.stdout if "No space left on device" in line)
+    if leaves_room:
+        task = wait_for(lambda: (found := state(repo).tasks["t"]).state == "OPEN" and found)
+        assert "No space left on device" in task.cause and "No space left on device" in holdfast(repo, "list")
+    else:
+        run.communicate(timeout=120)
+        assert run.returncode == 3
+    assert git(repo, "rev-parse", "main") == before
+    subprocess.run(["mount", "-o", "remount,size=200m", str(tmp_path)], check=True)
+    if leaves_room:
+        run.communicate(timeout=120)
+        assert run.returncode == 0
+    else:
+        holdfast(repo, "run")
+    assert landed(repo) == ["t"] and state(repo).tasks["t"].attempts == 1
+    sound(repo)
+
+
 def test_status_counts_what_worktrees_and_snapshots_take(repo: Path) -> None:
     add(repo, "t", "run head -c 3000000 /dev/urandom > big.bin", approve=True)
     holdfast(repo, "run", code=None)

@@ -70,7 +70,10 @@ def test_a_failing_setup_costs_no_attempt_and_says_what_to_type(repo: Path) -> N
     for command in (["show", "t"], ["list"], ["status"]):
         told = holdfast(repo, *command)
         assert "held up by a failed setup" in told and "fault of the machine" not in told
-        assert told.count("could not be made ready") == 1 and "`holdfast run`. A run tries it again" in told
+        assert told.count("could not be made ready") == 1 and "what it needs. A run tries it again" in told
+    story = holdfast(repo, "history", "t")
+    assert story.count("could not be made ready") == story.count("Setting up its worktree failed: ") > 0
+    assert "Held up by the failed setup" in story
     assert "t is held up by a failed setup" in holdfast(repo, "doctor", code=None)
     settings(repo, worktree={"setup": ["true"]})
     holdfast(repo, "run")

@@ -245,3 +245,9 @@ def test_an_agent_gets_no_further_by_a_subtask_and_is_not_ended_by_a_refusal(tmp
         wait_for(lambda: state(repo).tasks["b"].state is TaskState.CLOSED, "both tasks closed")
         assert (state(repo).tasks["a"].attempts, state(repo).tasks["a"].start.number) == (1, 1)
     sound(repo)
+
+
+def test_taking_out_a_key_that_no_task_has_is_refused(server: Server) -> None:
+    for name in ("aprove", "0..0"):
+        answer = server.operator.ask("PATCH", "/tasks/t", {"changes": {name: None}})
+        assert answer.status == 422 and f"the key '{name}' is not known" in answer.json["detail"]

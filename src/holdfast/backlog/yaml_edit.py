@@ -62,7 +62,8 @@ def _written(value: Any) -> Any:
 def edited(text: bytes, before: Definition, stem: str, values: Mapping[str, Any]) -> bytes:
     """The file with these values, and every comment and other key as it was."""
     given = {key: value for key, value in values.items() if value is not None}
-    wanted = from_values({"id": before.id, "title": "any", **given})
+    unknown = dict.fromkeys(values.keys() - before.__struct_fields__)
+    wanted = from_values({"id": before.id, "title": "any", **given, **unknown})
     changed = with_values(text, values)
     after = parse(changed, stem)
     if isinstance(after, Definition):

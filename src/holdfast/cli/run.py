@@ -122,7 +122,7 @@ def run(
                 "", f"work lands on {context.branch.removeprefix('refs/heads/')}; you are in a worktree of {branch}"
             )
         for remark in remarks:
-            shown.note("", remark)
+            context.remark(remark)
         for name in wanted:
             if name not in context.board.tasks:
                 raise TaskUnknown.among(name, context.board.tasks)

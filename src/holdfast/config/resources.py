@@ -11,6 +11,8 @@ from msgspec import Meta
 from holdfast.domain.attempt_records import Resources
 
 Size = Annotated[int, Meta(ge=4096, le=1 << 50)]
+# 0 means the same as null: nothing has to be free.
+Least = Annotated[int, Meta(ge=0, le=1 << 50)]
 Count = Annotated[int, Meta(ge=16, le=1_000_000_000)]
 
 

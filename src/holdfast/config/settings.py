@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.config.resources import LimitSettings, Size
+from holdfast.config.resources import Least, LimitSettings
 from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
@@ -116,8 +116,8 @@ class Config(msgspec.Struct, frozen=True):
         Meta(description="an agent that cannot use its model; wait: its tasks wait; next: the cascade's next has them"),
     ] = "wait"
     memory_free_min: Annotated[
-        Size | None,
-        Meta(description="memory that must be free for an agent to be started, in bytes; null: none has to"),
+        Least | None,
+        Meta(description="a start waits while the machine has fewer free bytes of memory; null: it never does"),
     ] = 256 << 20
     session_turns_max: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)] | None,
@@ -133,8 +133,8 @@ class Config(msgspec.Struct, frozen=True):
     limits: LimitSettings = LimitSettings()
     worktree: WorktreeSettings = WorktreeSettings()
     disk_free_min: Annotated[
-        int, Meta(ge=0, le=1 << 50, description="a start waits while the disk has fewer free bytes; 0: it never does")
-    ] = 0
+        Least | None, Meta(description="a start waits while the disk has fewer free bytes; null: it never does")
+    ] = None
     budgets: Budgets = Budgets()
     git: Git = Git()
     gates: Annotated[

@@ -167,6 +167,8 @@ class RunContext:
     clock: Callable[[], float]
     auditor: Auditor
     note: Note = field(default=_say_nothing)
+    # What was said before the run began, and need not be said again.
+    remarked: set[str] = field(default_factory=set)
     # Tasks whose landing is not on its branch any more, each with what to type.
     lost: Mapping[str, str] = field(default_factory=dict)
     # What was taken in of the backlog's files when this began.
@@ -202,6 +204,11 @@ class RunContext:
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
                 self.note(task, words)
+
+    def remark(self, sentence: str) -> None:
+        """Notes what is said before the run begins, and not again."""
+        self.remarked.add(sentence)
+        self.note("", sentence)
 
     def unwarned(self, gates: Sequence[Gate]) -> list[Gate]:
         """Those of the gates of which this run has not looked yet whether they test another checkout."""

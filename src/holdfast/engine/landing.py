@@ -227,7 +227,8 @@ def _warn_of_foreign_code(context: RunContext, task: Task, gates: Sequence[Gate]
         warning = f"{each.sentence()} To mend it, {each.advice()}"
         warned = GateWarned(task.id, task.attempt.id, each.gate, warning)
         context.append(Record("gate_warned", msgspec.to_builtins(warned), actor="loop"))
-        context.note(task.id, warning)
+        if warning not in context.remarked:
+            context.note(task.id, warning)
 
 
 def _has_landed(task: Task) -> bool:

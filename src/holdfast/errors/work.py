@@ -72,9 +72,8 @@ class JudgingWithdrawn(HoldfastError, exit_code=8):
 
 
 class SetupFailed(HoldfastError, exit_code=8):
-    """The worktree for {attempt} could not be made ready: {what}. The last lines: {lines}. No attempt is spent, and it
-    is tried again after a pause and by the next run. `holdfast hooks {task}` shows all that was printed; correct
-    `worktree.{hook}` in config/settings.yaml, or what it needs, then type `holdfast run`."""
+    """The worktree for {attempt} could not be made ready: {what}. The last lines: {lines}. No attempt is spent.
+    `holdfast hooks {task}` shows all of it; correct `worktree.{hook}` in config/settings.yaml or what it needs."""
 
 
 class BudgetTaken(HoldfastError, exit_code=8):

@@ -24,7 +24,7 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
     worktree_count: int
     snapshots: int
     free: int
-    free_min: int
+    free_min: int | None
     is_whole: bool
 
     @property
@@ -36,7 +36,7 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def measure(layout: Layout, free_min: int, seconds: float = LOOK_S_MAX) -> DiskUse:
+def measure(layout: Layout, free_min: int | None, seconds: float = LOOK_S_MAX) -> DiskUse:
     """Snapshots first: they are few large files."""
     until = monotonic() + seconds
     snapshots, snapshots_whole = _taken(layout.snapshots, until)

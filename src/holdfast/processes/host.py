@@ -70,7 +70,7 @@ def disk_free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def disk_shortage(folder: Path, disk_free_min: int) -> str:
+def disk_shortage(folder: Path, disk_free_min: int | None) -> str:
     """The reason why no agent is started, as a sentence; empty where there is room on the disk."""
     if not disk_free_min or (free := disk_free(folder)) >= disk_free_min:
         return ""

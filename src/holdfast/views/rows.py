@@ -62,6 +62,8 @@ class Row(msgspec.Struct, frozen=True):
     reason: str = ""
     # What has become of its landing, where that is not on its branch any more.
     lost: str = ""
+    # What became of the last attempt of one that is open again.
+    last_try: str = ""
     # Its agent waits for a person's answer.
     is_asking: bool = False
 
@@ -137,6 +139,25 @@ def _without_submodule(app: App, view: View, rows: Mapping[str, Row]) -> dict[st
     except (HoldfastError, OSError):
         return {}
     return {name: missing for name, base in bases.items() if (missing := found[base]) is not None}
+
+
+def without_agent(app: App, overview: Overview) -> dict[str, str]:
+    """The ready tasks whose agent's program is missing, each with the reason."""
+    ready = [name for name, row in overview.rows.items() if row.is_ready and name in overview.files]
+    if not ready:
+        return {}
+    from holdfast.agents.registry import agents
+    from holdfast.domain.routing import choose
+
+    known, found, asked = agents(app.config), dict[str, str](), dict[str, str]()
+    for name in ready:
+        made = overview.files[name].definition
+        agent = choose(made, app.config, overview.view.state.tasks.get(name)).agent
+        if agent in known and agent not in asked:
+            asked[agent] = "" if known[agent].find() is not None else known[agent].missing(made)
+        if why := asked.get(agent, ""):
+            found[name] = why
+    return found
 
 
 def print_problems(layout: Layout, problems: Iterable[FileProblem]) -> None:
@@ -259,6 +280,7 @@ def _rows(
             file=str(file) if file else "",
             next_step=next_step_of(name, state, task, stuck=stuck_behind(graph, name)),
             reason=last_reason(task) if task is not None and state is TaskState.FAILED else "",
+            last_try=last_reason(task) if task is not None and state is TaskState.OPEN else "",
             is_asking=task is not None and bool(open_questions(task)),
         )
     return rows

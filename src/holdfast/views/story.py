@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.domain.effect_entries import CLOSINGS, EFFECTS
-from holdfast.domain.wording import moment, money, plural
+from holdfast.domain.wording import is_setup_failure, moment, money, plural
 from holdfast.storage.journal.entry import Entry
 
 TEXT_MAX = 400
@@ -44,6 +44,9 @@ def _flagged(inputs: dict[str, Any]) -> str:
     cause = f": {_cut(inputs['cause'])}" if inputs.get("cause") else ""
     if inputs.get("parked"):
         return f"Parked: {_cut(inputs['parked'])}"
+    if is_setup_failure(str(inputs.get("cause", ""))):
+        # The sentence of the setup stands in the entry before.
+        return "Held up by the failed setup; a run tries it again"
     if not (until := inputs.get("not_before")):
         return f"Held up{cause}" if cause else "Free to go on"
     return f"Put off {f'until {moment(until)}' if isinstance(until, int | float) else 'to later'}{cause}"

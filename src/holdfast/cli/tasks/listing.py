@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
+from holdfast.app import App
 from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.cli.screen.table import echo_wrapped, print_table
 from holdfast.cli.tasks.add_checks import GATE_WAYS
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.wording import plain
-from holdfast.views.rows import Row, print_problems, read_overview
+from holdfast.views.rows import Overview, Row, print_problems, read_overview, without_agent
 
 _COLUMNS = ("ID", "STATE", "PRIO", "TRIES", "AGENT", "TITLE")
 # What a narrow terminal does without, in this order.
@@ -76,7 +77,9 @@ def list_tasks(
     as a process. Files that cannot be used are named on standard error, and stop
     no other task.
     """
-    overview = read_overview(find_app(ctx))
+    app = find_app(ctx)
+    overview = read_overview(app)
+    held = _held(app, overview)
     rows = [
         row
         for row in overview.rows.values()
@@ -87,10 +90,10 @@ def list_tasks(
     # They stand in the order in which they were added; files that are new come last.
     rows.sort(key=lambda row: row.priority)
     if as_json:
-        print_json({"tasks": rows, "problems": overview.problems})
+        print_json({"tasks": rows, "problems": overview.problems, "held": held})
     else:
         shown = rows if every or states else [row for row in rows if row.state not in OVER or row.lost]
-        _print_rows(shown, len(rows) - len(shown), is_empty=not overview.rows)
+        _print_rows(shown, len(rows) - len(shown), held, is_empty=not overview.rows)
         if len(shown) < len(rows):
             hidden = Counter(f"{row.state}" for row in rows if row.state in OVER and not row.lost)
             words = ", ".join(f"{count} {state}" for state, count in hidden.items())
@@ -98,12 +101,25 @@ def list_tasks(
     print_problems(overview.view.layout, overview.problems)
 
 
+def _held(app: App, overview: Overview) -> dict[str, str]:
+    """The tasks that are ready, and that a run does not start now, each with the reason."""
+    ready = [name for name, row in overview.rows.items() if row.is_ready]
+    short = ""
+    if overview.owner is not None and ready:
+        from holdfast.views.host import host_row
+
+        tasks = overview.view.state.tasks.values()
+        short = host_row(app.config, tasks, app.clock(), overview.owner.pid, folder=app.layout.root).short
+    return {**(dict.fromkeys(ready, short) if short else {}), **without_agent(app, overview)}
+
+
 # -- a table ----------------------------------------------------------------------------------------------------------
 
 
-def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
+def _print_rows(rows: Sequence[Row], hidden: int, held: Mapping[str, str], *, is_empty: bool) -> None:
     if rows:
-        print_table(_COLUMNS, [_cells(row) for row in rows], notes=[_note(row) for row in rows], drop=_DROPPED)
+        notes = [_note(row, held.get(row.id, "")) for row in rows]
+        print_table(_COLUMNS, [_cells(row) for row in rows], notes=notes, drop=_DROPPED)
         if sys.stdout.isatty() and any(row.state in _DECIDED or row.parked for row in rows):
             echo_wrapped("", "`holdfast status` says what to type for those that wait for you.")
     elif is_empty:
@@ -112,10 +128,12 @@ def _print_rows(rows: Sequence[Row], hidden: int, *, is_empty: bool) -> None:
         click.echo("No task fits.")
 
 
-def _note(row: Row) -> str:
+def _note(row: Row, why: str) -> str:
+    """The reasons why it is not worked on. `why`: why one that is ready is not started."""
     asks = "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
     lost = f"{row.lost}: {row.next_step}" if row.lost else ""
-    return plain("; ".join([*row.waits, *filter(None, (row.reason, asks, lost))]))
+    last = f"its last try: {row.last_try}" if row.last_try else ""
+    return plain("; ".join([*row.waits, *filter(None, (row.reason, asks, lost, last, why))]))
 
 
 def _cells(row: Row) -> list[str]:
