@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from browser.site import Site
-from kit.project import layout
+from kit.project import layout, settings
 from kit.waiting import wait_for
 
 pytest.importorskip("playwright")
@@ -80,6 +80,17 @@ def test_the_story_is_in_plain_words_and_in_full_on_demand(site: Site, look: Loo
     expect(story.get_by_text("janitor_verified_and_merged")).to_be_visible()
     expect(story.get_by_text("about to land")).to_be_visible()
     expect(story.get_by_text("Verified and landed as")).to_be_hidden()
+
+
+def test_a_conversation_that_is_followed_by_another_says_so_and_why(site: Site, look: Look) -> None:
+    settings(site.repo, session_turns_max=1)
+    site.add("long", "write a 1\nwait")
+    page = look(site.start(), "#/task/long")
+    expect(page.locator(".facts > div", has_text="New conversation")).to_contain_text(
+        "the conversation was ended behind a turn, because it has reached session_turns_max"
+    )
+    expect(page.locator(".facts > div", has_text="Chosen because")).to_have_text(re.compile("the task has a script$"))
+    expect(page.locator(".story")).to_contain_text("Put back, for another conversation with the history in its prompt")
 
 
 def test_kills_and_failures_are_told_apart_and_live_bars_count_whole_turns(site: Site, look: Look) -> None:

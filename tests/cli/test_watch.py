@@ -11,15 +11,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.app import App, View
-from holdfast.cli.screen.fullscreen import parse_keys
+from holdfast.cli.screen.fullscreen import TEXT_KEYS, parse_keys
+from holdfast.cli.screen.input_line import InputLine, question_head, reply
 from holdfast.cli.screen.picture import see
 from holdfast.cli.screen.table import cell_width
 from holdfast.cli.screen.watch_screen import Pager
+from holdfast.questions.records import Question
 from holdfast.storage.journal.lock import live_owner
 from kit.program import HOLDFAST, Terminal, environment, started, type_in
 from kit.project import add
@@ -161,6 +164,39 @@ def test_watch_says_at_once_that_no_run_is_active(repo: Path) -> None:
 )
 def test_keys_are_told_by_name(typed: str, keys: list[str]) -> None:
     assert list(parse_keys(typed)) == keys
+
+
+def test_a_text_that_is_typed_has_its_letters_and_ends_at_the_last_enter() -> None:
+    line = InputLine("Tell it:", lambda words: ("tell", {"message": words}))
+    line.typed(list(parse_keys("ask Bob\r", TEXT_KEYS))[:-1])
+    assert line.text == "ask Bob" and not line.is_left
+    # Arrows are no letters; what was pasted has its lines.
+    line.typed(list(parse_keys("\x1b[A!\x7f, Eve\rand 漢", TEXT_KEYS)))
+    assert line.text == "ask Bob, Eve\nand 漢" and not line.is_sent
+    assert [text for text, _ in line.lines(20)] == ["Tell it:", "> …b, Eve ⏎ and 漢▏"]
+    line.typed(["escape"])
+    assert line.is_left and not line.is_sent and line.text
+    line.typed(["clear", "enter"])
+    assert not line.is_sent, "nothing was typed"
+    line.typed(["x", "enter"])
+    assert line.is_sent and line.decision(line.text) == ("tell", {"message": "x"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "answer"),
+    [
+        ("permission", "allow", {"answer": "allow", "always": False}),
+        ("permission", "always", {"answer": "allow", "always": True}),
+        ("permission", "Allow it", {"answer": "deny", "words": "Allow it"}),
+        ("words", "allow", {"answer": "say", "words": "allow"}),
+    ],
+)
+def test_only_the_exact_word_allows_a_call(kind: Any, words: str, answer: dict[str, Any]) -> None:
+    asked = Question(
+        id="t.1.q1", task="t", attempt="t.1", start=1, turn=0, tool="run", input="", digest="", kind=kind, preview="$ x"
+    )
+    assert reply(asked, words) == {"question": "t.1.q1", **answer}
+    assert "$ x" in question_head(asked) and ("always" in question_head(asked)) == (kind == "permission")
 
 
 def test_long_lines_are_folded_and_the_end_is_followed() -> None:

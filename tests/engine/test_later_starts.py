@@ -279,6 +279,8 @@ def test_a_long_conversation_is_followed_by_another_with_its_history(repo: Path)
     history = holdfast(repo, "history", "t")
     assert history.count("Put back, for another conversation with the history in its prompt") == number
     assert "its conversation was long or dear enough" in history
+    why = "begins another conversation: the conversation was ended behind a turn, because it has reached session_turns"
+    assert history.count(why) == number and why in " ".join(holdfast(repo, "show", "t").split())
     sound(repo)
 
 

@@ -218,3 +218,48 @@ def test_keys_of_watch_approve_and_stop_and_the_screen_follows_the_window(at_wor
         screen.read_until("1 stopped", "holdfast resume one")
         screen.press("q")
         screen.read_until("[ended] 0  icanon")
+
+
+def test_keys_of_watch_tell_and_answer_and_what_was_typed_is_kept(at_work: Path) -> None:
+    with Screen(at_work, 80, 24, "watch") as screen:
+        screen.read_until("> at work", "q leave")
+        screen.press("t")
+        screen.read_until("Tell the agent of one:", "Esc leaves")
+        screen.press("-l", "keep jobs quiet, G")
+        screen.read_until("> keep jobs quiet, G")
+        expect_golden("watch-tell", screen.read_until("> keep jobs quiet, G"), 80, 24)
+        # Left, and opened again: the text is there.
+        screen.press("Escape")
+        screen.read_until("q leave")
+        screen.press("t")
+        screen.read_until("> keep jobs quiet, G")
+        screen.press("Enter")
+        screen.read_until("one: its agent gets it at the end of its turn")
+        screen.press("r")
+        screen.read_until("The agent of one asks nothing.")
+        add(at_work, "asks", "ask-later question Which colour?\nask-later run true\nwrite asked hi", permissions="ask")
+        screen.read_until("asks        asks")
+        screen.press("Home")
+        screen.read_until("> asks")
+        screen.press("r")
+        screen.read_until("asks.1.q1 asks: Which colour?")
+        screen.press("-l", "the blue one")
+        screen.press("Enter")
+        screen.read_until("asks.1.q2")
+        screen.press("r")
+        screen.read_until("asks.1.q2 wants to call run", "Type allow, or always")
+        screen.press("-l", "allow")
+        screen.press("Enter")
+        screen.read_until("closed      asks")
+        screen.press("t")
+        screen.read_until("Tell the agent of asks:")
+        screen.press("-l", "too late")
+        screen.press("Enter")
+        # Refused, and not lost.
+        screen.read_until("cannot be told")
+        screen.press("q")
+        screen.read_until("[ended] 0  icanon", "Not sent, tell asks: too late")
+    told = type_in(at_work, "history", "one").stdout
+    assert "told it: keep jobs quiet, G" in told
+    history = type_in(at_work, "history", "asks").stdout
+    assert "answered it: the blue one" in history and "allowed it" in history

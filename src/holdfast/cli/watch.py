@@ -30,7 +30,8 @@ def watch(ctx: click.Context, is_plain: bool, as_json: bool) -> None:
     """Watch a run as it goes, from any terminal, also one in the background.
 
     On a terminal: a full screen. The arrow keys select a task; a follows its agent, d shows what its attempt has
-    changed, y approves a result that waits for you, s stops its agent, q leaves. Leaving stops nothing.
+    changed, t tells it something, r answers what it asks, y approves a result that waits for you, s stops its agent,
+    q leaves. Leaving stops nothing.
 
     Elsewhere, and with --plain: a line for each change, until no run is alive and no agent works.
     """

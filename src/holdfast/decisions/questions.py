@@ -6,8 +6,6 @@ process it is also written where its runner looks.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from holdfast.config.rule_file import add_rule
@@ -19,7 +17,7 @@ from holdfast.domain.task_record import Task, open_questions
 from holdfast.engine.context import RunContext
 from holdfast.engine.turn_follower import deliver_answers
 from holdfast.errors import InputError, QuestionClosed, QuestionUnknown
-from holdfast.questions.records import INPUT_CHARS_MAX, TIMEOUT, WORDS_CHARS_MAX, Question, bounded
+from holdfast.questions.records import INPUT_CHARS_MAX, TIMEOUT, WORDS_CHARS_MAX, AnswerKind, Question, bounded
 from holdfast.questions.rules import exactly
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.redact import REDACTED
@@ -35,7 +33,7 @@ class QuestionReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     question: str
-    answer: Literal["allow", "deny", "say"]
+    answer: AnswerKind
     words: str = ""
     always: bool = False
     task: str = ""

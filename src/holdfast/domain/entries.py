@@ -18,7 +18,7 @@ from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitte
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.errors import EntryUnfit, EntryUnknown
-from holdfast.questions.records import Kind
+from holdfast.questions.records import AnswerKind, QuestionAsked
 
 
 class EntryLike(Protocol):
@@ -213,30 +213,13 @@ class TurnCompleted(msgspec.Struct, frozen=True):
     told: list[str] = []
 
 
-class QuestionAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent needs a person: for leave to make a call, or for words. The fields are those of a `Question`."""
-
-    id: str
-    task: str
-    attempt: str
-    start: int
-    turn: int
-    tool: str
-    input: str
-    digest: str
-    argument: str = ""
-    preview: str = ""
-    kind: Kind = "permission"
-    held: bool = False
-
-
 class QuestionAnswered(msgspec.Struct, frozen=True, kw_only=True):
     """The first answer to a question, and the only one. `rule`: what the settings allow from now on because of it."""
 
     id: str
     task: str
     by: str
-    answer: Literal["allow", "deny", "say"]
+    answer: AnswerKind
     words: str = ""
     rule: str = ""
 

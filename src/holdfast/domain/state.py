@@ -24,6 +24,7 @@ from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Task
 from holdfast.errors import EntryUnfit, IllegalTransition
+from holdfast.questions.records import QuestionAsked
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -303,7 +304,7 @@ class State:
         task_record.undo(task, undone)
         self._note_asking(task)
 
-    def _ask(self, entry: EntryLike, asked: entries.QuestionAsked) -> None:
+    def _ask(self, entry: EntryLike, asked: QuestionAsked) -> None:
         task = self.known(asked.task)
         if wrong := task_record.ask(task, asked, entry.timestamp):
             raise _Contradiction(wrong)
@@ -376,7 +377,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskFlagged: State._flag,
     entries.TurnCompleted: State._expect_turn,
     entries.AttemptForked: State._fork,
-    entries.QuestionAsked: State._ask,
+    QuestionAsked: State._ask,
     entries.QuestionAnswered: State._answer,
     entries.TurnUndone: State._undo,
     entries.AttemptResumed: State._resume,

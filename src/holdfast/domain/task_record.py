@@ -19,7 +19,6 @@ from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.entries import (
     STOPPED,
     QuestionAnswered,
-    QuestionAsked,
     TaskFlagged,
     TaskMoved,
     TurnUndone,
@@ -27,7 +26,7 @@ from holdfast.domain.entries import (
 from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
-from holdfast.questions.records import QUESTIONS_MAX, Question
+from holdfast.questions.records import QUESTIONS_MAX, Question, QuestionAsked
 
 # Of each time that a worktree was put back: after which turn, and to which.
 Undos = tuple[tuple[int, int], ...]

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.config.permissions import policy_of
 from holdfast.config.settings import Config
+from holdfast.domain.attempt_records import Ending
 from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.fsm import Reason
@@ -115,7 +116,12 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
     why = choice.why
     if full := full_session_of(context.layout, context.config, task, agent):
-        facts["forget"], why = True, "; ".join(filter(None, (why, f"begins another conversation: {full}")))
+        facts["forget"] = True
+    elif task.outcome.get("kind") == Ending.SESSION_FULL:
+        detail = str(task.outcome.get("detail", ""))
+        full = f"{detail[:1].lower()}{detail[1:].removesuffix('.')}"
+    if full:
+        why = "; ".join(filter(None, (why, f"begins another conversation: {full}")))
     context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=why, **facts)
     return _guarded(context, task, lambda: _begin(context, task, agent, caps, free_slots))
 

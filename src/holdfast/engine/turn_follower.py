@@ -14,12 +14,11 @@ import msgspec
 
 from holdfast.clock import Awake, gap_of
 from holdfast.domain.attempt_records import TurnLine
-from holdfast.domain.entries import QuestionAsked
 from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
 from holdfast.layout import Attempt, Layout
 from holdfast.ports import Ledger
-from holdfast.questions.records import AnswerFile, Question
+from holdfast.questions.records import AnswerFile, Question, QuestionAsked
 from holdfast.storage.files import disk
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder

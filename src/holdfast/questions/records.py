@@ -13,7 +13,7 @@ _CUT = "\n… (cut)"
 
 # `permission`: may it make this call? `words`: it wants to know something.
 Kind = Literal["permission", "words"]
-# `say` answers in words. `close`: nobody needs to answer any more.
+# `say` answers in words.
 AnswerKind = Literal["allow", "deny", "say"]
 
 
@@ -28,8 +28,8 @@ class Verdict(msgspec.Struct, frozen=True):
     is_answer: bool = False
 
 
-class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One question, as the runner wrote it and as the journal has it. `id` is `<attempt>.q<n>`.
+class QuestionAsked(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """An agent needs a person: for leave to make a call, or for words. `id` is `<attempt>.q<n>`.
 
     `turn`: the last turn that the attempt had completed. `digest`: of the whole input, of which `input` is the
     beginning. `held`: the agent waits for the answer as a process; otherwise it has ended.
@@ -47,6 +47,11 @@ class Question(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     preview: str = ""
     kind: Kind = "permission"
     held: bool = False
+
+
+class Question(QuestionAsked, frozen=True, gc=False, kw_only=True):
+    """One question, as the runner wrote it and as the task remembers it: what was asked, and the answer."""
+
     asked_at: float = 0.0
     # Empty while nobody has answered.
     answer: str = ""

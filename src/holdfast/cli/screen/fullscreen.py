@@ -6,6 +6,7 @@ process stops. SIGCONT takes it again. SIGWINCH only ends the wait for a key.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import io
 import os
@@ -14,7 +15,7 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType, TracebackType
 
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
@@ -29,6 +30,8 @@ _KEYS = {
     "\x1b[F": "end", "\x1b[4~": "end", "\x1bOF": "end", "G": "end",
     "\r": "enter", "\n": "enter", "\x1b": "escape",
 }  # fmt: skip
+# While a text is typed, letters are letters.
+TEXT_KEYS = {"\r": "enter", "\n": "enter", "\x1b": "escape", "\x7f": "backspace", "\x08": "backspace", "\x15": "clear"}
 STYLES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _COLOURS = {"red", "green", "yellow", "cyan"}
 
@@ -45,6 +48,8 @@ class FullScreen:
         self._terminal = io.FileIO(self._out, "w", closefd=False)
         self._is_plain = bool(os.environ.get("NO_COLOR"))
         self._painted: list[str] = []
+        # A character may come in two parts.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="ignore")
         self._is_taken = False
         # The screen was cleared since it was painted; set by signals' handlers, which come at any moment.
         self._is_stale = True
@@ -87,8 +92,11 @@ class FullScreen:
         self._painted = [size, *new]
         self._write(text)
 
-    def keys(self, wait_s: float) -> list[str]:
-        """Returns the typed keys: names such as `up`, and other characters as they are. Empty when the time is over."""
+    def keys(self, wait_s: float, *, is_text: bool = False) -> list[str]:
+        """Returns the typed keys: names such as `up`, and other characters as they are. Empty when the time is over.
+
+        With `is_text` only those that end or change a text have names.
+        """
         ready, _, _ = select.select([self._in, self._woken], [], [], max(0.0, wait_s))
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
@@ -100,7 +108,7 @@ class FullScreen:
             raise EOFError
         while b"\x1b" in data[-3:] and select.select([self._in], [], [], SEQUENCE_S)[0]:
             data += os.read(self._in, 4096)
-        return list(parse_keys(data.decode(errors="ignore")))
+        return list(parse_keys(self._decoder.decode(data), TEXT_KEYS if is_text else _KEYS))
 
     # -- taking the terminal, and giving it back ----------------------------------------------------------------------
 
@@ -147,13 +155,13 @@ class FullScreen:
             data = data[self._terminal.write(data) or 0 :]
 
 
-def parse_keys(text: str) -> Iterator[str]:
+def parse_keys(text: str, names: Mapping[str, str] = _KEYS) -> Iterator[str]:
     at = 0
     while at < len(text):
         size = _sequence_length(text, at)
         key, at = text[at : at + size], at + size
-        if key in _KEYS:
-            yield _KEYS[key]
+        if key in names:
+            yield names[key]
         elif len(key) == 1 and key.isprintable():
             yield key
 

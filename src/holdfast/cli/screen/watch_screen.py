@@ -16,10 +16,11 @@ import click
 
 from holdfast.cli.screen import agent_output
 from holdfast.cli.screen.fullscreen import FullScreen, Line
+from holdfast.cli.screen.input_line import INPUT_KEYS, InputLine, question_head, reply
 from holdfast.cli.screen.picture import SETTLED, Looking, Picture, heading
 from holdfast.cli.screen.table import aligned, cell_width, column_widths, cut, pad, wrapped
 from holdfast.clock import wall
-from holdfast.domain.task_record import Task
+from holdfast.domain.task_record import Task, open_questions
 from holdfast.domain.wording import money, plain
 from holdfast.errors import HoldfastError
 from holdfast.storage.records.at_work import clock, tail
@@ -33,7 +34,7 @@ LINES_MAX = 20_000
 MESSAGE_LINES_MAX = 3
 # Of the screen's height, the part for the selected task.
 DETAIL_SHARE = 3
-KEYS = "↑↓ select   a attach   d diff   y approve   s stop   q leave"
+KEYS = "↑↓ select   a attach   d diff   t tell   r answer   y approve   s stop   q leave"
 PAGER_KEYS = "↑↓ scroll   space page   G end   q back"
 _COLOUR = {
     "at work": "green", "to approve": "yellow", "asks": "yellow", "failed": "red", "to decide": "yellow",
@@ -54,6 +55,9 @@ class Watcher:
         self._top = 0
         self._pager: Pager | None = None
         self._question: tuple[str, Callable[[], None]] | None = None
+        self._input: tuple[str, InputLine] | None = None
+        # What was typed and has not been sent, by what it was for.
+        self._unsent: dict[str, str] = {}
         self._message = ""
         self._decision: threading.Thread | None = None
 
@@ -72,6 +76,9 @@ class Watcher:
             click.echo(f"{self._message} Ctrl-C leaves it.", err=True)
             self._decision.join()
             click.echo(self._message, err=True)
+        for name, text in self._unsent.items() if not code else ():
+            if text.strip():
+                click.echo(f"Not sent, {plain(name)}: {plain(text)}", err=True)
         if code:
             sys.exit(code)
 
@@ -83,11 +90,15 @@ class Watcher:
                 self._message = plain(str(error))
         columns, rows = screen.size
         screen.paint(self._lines(columns, rows))
-        for key in screen.keys(self._looking.wait_s):
+        keys = screen.keys(self._looking.wait_s, is_text=self._input is not None)
+        if self._input is not None:
+            self._write(*self._input, keys)
+            return True
+        for key in keys:
             was_asked = self._question is not None
             if not self._typed(key, rows):
                 return False
-            if self._question is not None and not was_asked:
+            if self._input is not None or (self._question is not None and not was_asked):
                 # The rest was typed, or pasted, before the question could be read.
                 break
         return True
@@ -169,13 +180,46 @@ class Watcher:
             return
         self._ask(f"Stop the agent of {plain(name)}? It waits then for `holdfast resume`.", "stop", {"tasks": [name]})
 
+    def _tell(self) -> None:
+        name = self._selected
+        head = f"Tell the agent of {name}:"
+        self._read_line(f"tell {name}", head, lambda words: ("tell", {"task": name, "message": words}))
+
+    def _answer(self) -> None:
+        task = self._picture.tasks.get(self._selected)
+        asked = open_questions(task) if task is not None else []
+        if not asked:
+            self._message = f"The agent of {plain(self._selected)} asks nothing."
+            return
+        first = asked[0]
+        self._read_line(f"answer {first.id}", question_head(first), lambda words: ("answer", reply(first, words)))
+
+    def _read_line(self, name: str, head: str, decision: Callable[[str], tuple[str, dict[str, Any]]]) -> None:
+        """Opens the line at the bottom, with what was typed there before and not sent."""
+        if not self._is_deciding():
+            self._input = (name, InputLine(head, decision, self._unsent.get(name, "")))
+
+    def _write(self, name: str, line: InputLine, keys: Sequence[str]) -> None:
+        line.typed(keys)
+        # Kept until it was taken: what is refused can be sent again.
+        self._unsent[name] = line.text
+        if line.is_left:
+            self._input = None
+        if line.is_sent:
+            self._decide(*line.decision(line.text.strip()), lambda: self._unsent.pop(name))
+
+    def _is_deciding(self) -> bool:
+        if self._decision is None or not self._decision.is_alive():
+            return False
+        self._message = "One thing at a time: the last one is still being done."
+        return True
+
     def _ask(self, question: str, kind: str, params: dict[str, Any]) -> None:
-        if self._decision is not None and self._decision.is_alive():
-            self._message = "One thing at a time: the last one is still being done."
+        if self._is_deciding():
             return
         self._question = (f"{question}  y: yes, any other key: no", lambda: self._decide(kind, params))
 
-    def _decide(self, kind: str, params: dict[str, Any]) -> None:
+    def _decide(self, kind: str, params: dict[str, Any], taken: Callable[[], object] = lambda: None) -> None:
         self._message = "It is being done …"
 
         def carry_out() -> None:
@@ -184,6 +228,7 @@ class Watcher:
             said: list[str] = []
             try:
                 answer = decide(self._app, kind, params, said.append)
+                taken()
                 said += [f"{each.id}: {each.note or each.state}" for each in answer.tasks]
             except (HoldfastError, OSError) as error:
                 said = [str(error)]
@@ -195,13 +240,14 @@ class Watcher:
     # -- painting -----------------------------------------------------------------------------------------------------
 
     def _lines(self, columns: int, rows: int) -> list[Line]:
-        told = wrapped(self._question[0] if self._question else self._message, columns, MESSAGE_LINES_MAX)
+        style = "bold yellow" if self._question else "bold"
+        words = wrapped(self._question[0] if self._question else self._message, columns, MESSAGE_LINES_MAX)
+        told = self._input[1].lines(columns) if self._input else [(line, style) for line in words]
         room = rows - 1 - len(told)
         body = self._pager.lines(columns, room) if self._pager is not None else self._list(columns, room)
-        keys = PAGER_KEYS if self._pager is not None else KEYS
+        keys = PAGER_KEYS if self._pager is not None else INPUT_KEYS if self._input is not None else KEYS
         body += [("", "")] * (room - len(body))
-        style = "bold yellow" if self._question else "bold"
-        return [*body, *((line, style) for line in told), (cut(keys, columns), "dim")]
+        return [*body, *told, (cut(keys, columns), "dim")]
 
     def _list(self, columns: int, rows: int) -> list[Line]:
         picture = self._picture
@@ -250,6 +296,7 @@ class Watcher:
 
 _ACTIONS: dict[str, Callable[[Watcher], None]] = {
     "a": Watcher._attach, "enter": Watcher._attach, "d": Watcher._diff, "y": Watcher._approve, "s": Watcher._stop,
+    "t": Watcher._tell, "r": Watcher._answer,
 }  # fmt: skip
 
 

@@ -111,9 +111,12 @@ function paintHead(node, { view, attempts }) {
   // The agent that worked on it last, even if none does now.
   const last = attempts[attempts.length - 1] || {};
   const row = { title: "", turns: 0, usd: 0, tokens: 0, attempts: 0, labels: [], depends_on: [], parked: "", priority: 5, ...view.task };
+  // Why it went to its agent, and where its last start began another conversation, why that.
+  const [, chosen, begun] = /^(.*?)(?:(?:^|; )begins another conversation: (.*))?$/s.exec(view.why || "");
   const facts = [
     (row.agent || last.agent) && ["Agent", [row.agent || last.agent, row.model || last.model].filter(Boolean).join(" · ")],
-    view.why && ["Chosen because", cut(view.why, 120)],
+    chosen && ["Chosen because", cut(chosen, 120)],
+    begun && ["New conversation", cut(begun, 200)],
     row.role && ["Role", row.role], ["Priority", String(row.priority)], ["Attempts", String(row.attempts)], ["Turns", count(row.turns)], ["Spent", money(row.usd)],
     row.tokens > 0 && ["Tokens", count(row.tokens)], row.added_at && ["Added", ago(row.added_at)], row.changed_at && ["Changed", ago(row.changed_at)],
     row.parent && ["Part of", link(row.parent)],
