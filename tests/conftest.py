@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 if TYPE_CHECKING:
     from holdfast.layout import Attempt
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 # `make fuzz` asks for more examples; the fast tests must be the same every time.
 EXAMPLES = int(os.environ.get("HOLDFAST_EXAMPLES", "0"))
-settings.register_profile("fast", max_examples=40, deadline=None, derandomize=True, database=None)
+# No explaining: it traces every line, and a failure would end as a timeout that says nothing.
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
+settings.register_profile("fast", max_examples=40, deadline=None, derandomize=True, database=None, phases=PHASES)
 settings.register_profile(
     "fuzz", max_examples=EXAMPLES or 1, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )

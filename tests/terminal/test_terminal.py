@@ -49,6 +49,10 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 def repo() -> Iterator[Path]:
     """Of each kind of task one; in a folder whose name has always the same length."""
     top = Path(tempfile.mkdtemp(prefix="hf-terminal-", dir="/tmp"))
+    # The list says which program is missing: here it is there, whatever the machine has.
+    (top / "bin").mkdir()
+    (top / "bin" / "claude").write_text("#!/bin/sh\n")
+    (top / "bin" / "claude").chmod(0o755)
     repo = make_repo(top / "repo", landed="write made hi\nspend 0.00125 10")
     (repo / ".sdd/config/settings.yaml").write_text(SETTINGS)
     add(repo, "login", "write page hi", verify=["echo fine", "echo one; echo the login is broken; exit 3"])
@@ -71,6 +75,7 @@ class Screen:
         after = "echo \"[ended] $? $(stty -a | grep -o '.icanon')\"; exec cat"
         command = f"{shlex.join([*HOLDFAST, *arguments])}; {after}"
         env = {**environment(repo, HOLDFAST_SERVER__ENABLED="true", TERM="xterm-256color", LC_ALL="C.UTF-8", PS1="")}
+        env["PATH"] = f"{repo.parent / 'bin'}:{env['PATH']}"
         env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR", "TMUX")}
         size = ["-x", str(columns), "-y", str(rows)]
         new = [*self._server, "new-session", "-d", "-s", "t", *size, "sh", "-c", command]
