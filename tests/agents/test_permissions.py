@@ -48,7 +48,7 @@ def program(folder: Path, name: str, script: str) -> None:
 def test_every_cli_has_its_stream_its_kit_and_its_recordings() -> None:
     assert all(recorded_streams.stream(name) for name in NAMES), "`stream` in the adapter's module"
     assert {kit.name for kit in KITS} == set(NAMES), "tests/real_agents/kits.py"
-    assert set(recorded_streams.CLIS) >= set(NAMES), "tests/real_agents/fixtures"
+    assert set(recorded_streams.CLIS) == set(NAMES), "tests/real_agents/fixtures"
 
 
 def test_the_table_of_the_page_is_what_the_adapters_have() -> None:

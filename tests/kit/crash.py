@@ -162,6 +162,7 @@ class Case:
         self.lives = self.pending = 0
         self.clock = SetClock(folder)
         self._env: dict[str, str] = {}
+        self._seen = -1
 
     def run(self, points: Iterable[str] = (), env: Mapping[str, str] = {}) -> int:
         """One life of the orchestrator; the first process at one of the points, `name:n`, dies there."""
@@ -170,14 +171,18 @@ class Case:
         logged = {"HOLDFAST_CRASH_LOG": str(self.log), "HOLDFAST_CRASH_ONCE": str(self.once)}
         self._env = {"PYTHONFAULTHANDLER": "1", **logged, **self.clock.env, **at, **env}
         process = begin(self.repo, **self._env)
-        self.said = end_of(process, self._decide)
+        self.said = end_of(process, self._decide_if_still)
         return process.returncode
 
-    def _decide(self) -> bool:
-        """Decides what is parked, as a person would: also in a living run, where an agent may wait for just that.
+    def _decide_if_still(self) -> None:
+        """A living run may wait for a decision. One that goes on is let go on: killed beside a command, it would leave
+        its recovery to that, at another time than the next run's."""
+        before, self._seen = self._seen, self.log.stat().st_size
+        if before == self._seen:
+            self._decide()
 
-        A run that is killed just then leaves the recovery to the command, so it has the run's settings and points.
-        """
+    def _decide(self) -> bool:
+        """Decides what is parked, as a person would, with the settings and points of the run."""
         parked = [task.id for task in state(self.repo).tasks.values() if task.parked]
         for task in parked:
             holdfast(self.repo, "resolve", task, "--retry", code=None, env=self._env)

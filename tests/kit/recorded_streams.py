@@ -20,7 +20,8 @@ from kit import TESTS
 PROTOCOL = "acp_"
 FIXTURES = TESTS / "real_agents" / "fixtures"
 RECORDED = sorted(FIXTURES.glob("*/*.jsonl"))
-CLIS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
+STREAMS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
+CLIS = [name for name in STREAMS if not name.startswith(PROTOCOL) and name != "codex_server"]
 
 
 def stream(cli: str, model: str = "") -> Stream:

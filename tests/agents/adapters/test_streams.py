@@ -30,7 +30,7 @@ from holdfast.domain.agent_events import (
     ToolEnded,
     ToolStarted,
 )
-from kit.recorded_streams import CLIS, FIXTURES, RECORDED, heard, kinds, line, recorded, stream
+from kit.recorded_streams import FIXTURES, RECORDED, STREAMS, heard, kinds, line, recorded, stream
 
 
 @pytest.mark.parametrize("cli", ["claude", "codex", "gemini", "opencode"])
@@ -198,7 +198,7 @@ LINES = _lines()
 
 
 def test_every_cli_has_recorded_lines() -> None:
-    assert {"claude", "codex", "gemini", "opencode"} <= set(CLIS) and len(LINES) > 50
+    assert {"claude", "codex", "gemini", "opencode"} <= set(STREAMS) and len(LINES) > 50
 
 
 @given(st.data())
@@ -215,14 +215,14 @@ def test_no_line_with_something_else_in_it_stops_a_parser(data: st.DataObject) -
     assert len(kinds(last, Finished)) <= 1 and not kinds(last, ToolStarted, ToolEnded, RateLimited)
 
 
-@given(st.sampled_from(CLIS), st.lists(st.binary(max_size=200), max_size=5))
+@given(st.sampled_from(STREAMS), st.lists(st.binary(max_size=200), max_size=5))
 def test_no_bytes_stop_a_parser(cli: str, lines: list[bytes]) -> None:
     reader = stream(cli)
     for each in lines:
         assert not [event for event in [*reader.read(each), *_hooked(reader, each)] if not isinstance(event, Said)]
 
 
-@pytest.mark.parametrize("cli", CLIS)
+@pytest.mark.parametrize("cli", STREAMS)
 @pytest.mark.parametrize(
     "given_line", [b"[" * 100_000, b'{"type":' * 100_000, b'{"a":1e999999}', b"{" + b"\xff" * 9 + b"}"]
 )
