@@ -27,7 +27,7 @@ test: $(VENV)/ready
 
 # Whole runs that are killed, stopped and continued, each some seconds long. `EVERY=2` runs half of them.
 test-long:
-	HOLDFAST_EVERY=$(EVERY) $(MAKE) --no-print-directory test MARKS="heavy and not crash" RULES=
+	TESTS_EVERY=$(EVERY) $(MAKE) --no-print-directory test MARKS="heavy and not crash" RULES=
 
 # The known ways out of the sandbox and past the limits, each as a test.
 test-walls: $(VENV)/ready
@@ -118,7 +118,7 @@ bench: $(VENV)/ready
 # Real processes, killed with SIGKILL: writers at random moments and the whole program at seeded ones, KILLS times each;
 # and every named point, with a second kill in the recovery (a sample of them where KILLS is below 200).
 crash: $(VENV)/ready
-	HOLDFAST_KILLS=$(KILLS) HOLDFAST_EVERY=$(EVERY) $(BIN)/pytest -m crash -s --timeout 3600 $(ARGS)
+	HOLDFAST_KILLS=$(KILLS) TESTS_EVERY=$(EVERY) $(BIN)/pytest -m crash -s --timeout 3600 $(ARGS)
 
 # The property tests, with many more examples; and the API, with a twentieth of them: each is asked of every operation.
 fuzz: $(VENV)/ready $(API)/ready

@@ -144,7 +144,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Heavy ones come first, so that none begins last. A short piece of a long tier is every n-th of its tests."""
     items.sort(key=lambda item: item.get_closest_marker("heavy") is None)
-    taken = items[:: int(os.environ.get("HOLDFAST_EVERY", "1"))]
+    taken = items[:: int(os.environ.get("TESTS_EVERY", "1"))]
     if len(taken) < len(items):
         config.hook.pytest_deselected(items=list(set(items) - set(taken)))
         items[:] = taken

@@ -217,3 +217,20 @@ def test_a_program_that_is_no_agent_is_said_not_to_speak_the_protocol(kind: str)
     assert last.detail.startswith("mine does not speak the Agent Client Protocol: ")
     assert "`holdfast attach worktree --raw`" in last.detail
     assert ("It printed last: Usage: mine [FILE]." in last.detail) is (kind == "garbage")
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "is_good"), [("gemini", "", False), ("gemini", "Done.", True), ("mine", "", True)]
+)
+def test_an_end_without_an_answer_to_the_last_tool_is_geminis_lost_connection(
+    program: str, said: str, is_good: bool
+) -> None:
+    wire = Wire(program=program).open()
+    tool = {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "ls", "rawInput": {"command": "ls"}}
+    for update in (tool, {**tool, "sessionUpdate": "tool_call_update", "status": "completed"}):
+        wire.read(method="session/update", params={"sessionId": "s", "update": update})
+    if said:
+        chunk = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": said}}
+        wire.read(method="session/update", params={"sessionId": "s", "update": chunk})
+    last = wire.read(id=3, result={"stopReason": "end_turn"})[-1]
+    assert isinstance(last, Finished) and (last.ok, last.kind) == (is_good, "" if is_good else UNREACHABLE)

@@ -35,6 +35,8 @@ def line(message: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", **message}) + b"\n"
 
 
+# What it says when the connection was lost before an answer began is the same as at a good end.
+UNANSWERED = "The model's answer to the last tool did not come, though Gemini CLI calls it a good end."
 STOPPED = {
     "max_tokens": "The model's last answer was cut: it reached the most tokens that it may have.",
     "max_turn_requests": "The agent has asked its model as often as it may in one prompt.",

@@ -64,7 +64,7 @@ class AcpStream:
         # A conversation is being loaded, and the moment from which nothing more of it is expected.
         self._is_loading = False
         self._quiet_from: float | None = None
-        self._is_prompted = self._is_told = self._is_finished = False
+        self._is_prompted = self._is_told = self._is_finished = self._awaits_answer = False
         self._text = self._last_words = self._message = ""
         self._tools: dict[str, dict[str, Any]] = {}
         self._begun: set[str] = set()
@@ -242,6 +242,8 @@ class AcpStream:
         if (unsent := [each for each, is_sent in self._reasons.items() if not is_sent]) and reason in GOES_ON:
             self._reasons = dict.fromkeys(self._reasons, True)
             self._send_prompt(messages.reasons(unsent))
+        elif reason == "end_turn" and self._awaits_answer and self._call.program == "gemini":
+            yield from self._finish(events.Finished(False, messages.UNANSWERED, events.UNREACHABLE))
         elif reason == "end_turn":
             yield from self._finish(events.Finished(True, self._last_words))
         elif reason == "refusal":
@@ -309,6 +311,7 @@ class AcpStream:
         update = json_fields.inner(params, "update")
         match json_fields.text(update, "sessionUpdate"):
             case "agent_message_chunk":
+                self._awaits_answer = False
                 yield from self._began()
                 yield from self._chunk(update)
             case "tool_call" | "tool_call_update":
@@ -343,7 +346,7 @@ class AcpStream:
         call, status = json_fields.text(told, "toolCallId"), json_fields.text(told, "status")
         if not call or self._calls >= CALLS_MAX:
             return
-        has_ended = status in ("completed", "failed")
+        self._awaits_answer = has_ended = status in ("completed", "failed")
         if call in self._ended:
             if has_ended:
                 return
@@ -361,9 +364,8 @@ class AcpStream:
         if has_ended:
             self._tools.pop(call, None)
             self._ended.add(call)
-            yield events.ToolEnded(
-                call, status == "completed" and not messages.exit_code(known), messages.tool_output(known)
-            )
+            is_good = status == "completed" and not messages.exit_code(known)
+            yield events.ToolEnded(call, is_good, messages.tool_output(known))
 
     # -- tokens and costs ---------------------------------------------------------------------------------------------
 
