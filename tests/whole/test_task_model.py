@@ -123,7 +123,8 @@ class Expected:
         self.resumes += event == "requeued_for_retry"
         # Only the next claim of an open task asks for it.
         self.continues = self.state == "OPEN" and (source == "ORPHANED" or event in GIVE_BACK)
-        self.approved = event == "approval_granted" or (self.approved and self.state in HELD)
+        is_kept = self.approved and self.state in HELD and event != "approval_requested"
+        self.approved = event == "approval_granted" or is_kept
         if self.state not in HELD:
             self.agent = ""
 
