@@ -86,7 +86,16 @@ def test_the_counts_are_those_of_the_journal(repo: Path) -> None:
         for task, end in (("lands", "CLOSED"), ("fails", "FAILED"), ("later", "CLOSED")):
             server.wait_for_state(task, end)
         wait_for(lambda: only(server, "holdfast_tasks_unfiled") == 0, "the task's file")
-        text = server.metrics()
+        looks: list[str] = []
+
+        def is_of_one_moment() -> bool:
+            """The audit's note may come while the numbers are collected."""
+            looks.append(server.metrics())
+            counted = samples(looks[-1], "holdfast_journal_entries_total")
+            return bool(samples(looks[-1], "holdfast_journal_sequence")[()] == sum(counted.values()) + 3)
+
+        wait_for(is_of_one_moment, "numbers that no entry came between")
+        text = looks[-1]
         server.kill()
     in_journal = Counter(entry.decision_type for _, entry in Chain(layout(repo).wal).entries())
     # What stands there before the server: the run's begin, the tasks of the files, and recovery's own entry.
