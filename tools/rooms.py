@@ -21,18 +21,18 @@ MODULES = {
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
     ["questions"],
-    ["domain.conversations", "domain.reviews", "layout", "storage.files"],
+    ["domain.conversations", "domain.messages", "domain.reviews", "layout", "storage.files"],
     ["domain"],
     ["config", "git", "storage.records"],
     ["storage.journal"],
     ["ports", "snapshots"],
-    ["storage.audit", "backlog", "ledgers", "agents.common"],
+    ["storage.audit", "backlog", "ledgers", "agents.common", "integrations.http"],
     ["processes"],
     ["worktrees", "agents.adapters"],
     ["landing", "agents"],
     ["preparation"],
     ["agents.runner", "engine", "demo"],
-    ["decisions"],
+    ["decisions", "integrations.outbox"],
     ["orchestrator", "checks"],
     ["observers"],
     ["app"],
@@ -41,7 +41,7 @@ ROOMS = [
     ["cli"],
 ]
 # These are packages of several rooms.
-HOUSES = {"domain", "storage", "agents"}
+HOUSES = {"domain", "storage", "agents", "integrations"}
 # The two files of the composition root: what looking needs, and what work needs beside it.
 SAME = {"wiring": "app"}
 

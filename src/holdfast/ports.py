@@ -15,6 +15,7 @@ from holdfast.domain.claims import Claim
 from holdfast.domain.definition import Definition
 from holdfast.domain.effect_entries import EffectIntended
 from holdfast.domain.file_problem import FileProblem
+from holdfast.domain.messages.outbox_records import Outgoing
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
@@ -167,7 +168,9 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class DidNotHappen(msgspec.Struct, frozen=True):
-    pass
+    """It did not, or may be performed again all the same; `reason` says why where that is not plain."""
+
+    reason: str = ""
 
 
 class InDoubt(msgspec.Struct, frozen=True):
@@ -184,6 +187,22 @@ class Effect(Protocol):
 
     def perform(self, intent: OpenIntent) -> dict[str, Any]: ...
     def reconcile(self, intent: OpenIntent) -> Reconciled: ...
+
+
+class Publisher(Protocol):
+    """Sends the messages of one channel. Each call is made in the outbox's own thread, and may take as long as it must.
+
+    A message may have left before, in a try that nobody knows the end of. So where the receiver can be asked, `find` is
+    called before each try but the first, and nothing is sent that it has. Where it cannot, such a message is parked.
+    """
+
+    @property
+    def can_be_asked(self) -> bool: ...
+    def find(self, message: Outgoing) -> dict[str, Any] | None:
+        """What the receiver has under the message's key; None where it has nothing. Raises PublishFailed."""
+
+    def send(self, message: Outgoing) -> dict[str, Any]:
+        """Sends it, and returns what its outcome says. Raises PublishFailed, to be tried again, or PublishRefused."""
 
 
 # An effect is found by the type of its intent.

@@ -33,6 +33,7 @@ from holdfast.decisions.takeovers import return_abandoned
 from holdfast.domain.effect_entries import (
     EffectIntended,
     LandIntended,
+    PublishIntended,
     RefreshIntended,
     SetupIntended,
     SpawnIntended,
@@ -47,6 +48,7 @@ from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
+from holdfast.integrations.outbox.publish import Publish
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
 from holdfast.landing.refresh import Refresh
@@ -55,7 +57,7 @@ from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
 from holdfast.orchestrator.wakeup import SignalWatch
-from holdfast.ports import Effect
+from holdfast.ports import Effect, Publisher
 from holdfast.preparation.factory import preparation_of
 from holdfast.preparation.setup import Setup
 from holdfast.processes import cgroups, sandbox
@@ -127,6 +129,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
+    effects[PublishIntended] = Publish(build_publishers(app.config), lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
@@ -177,6 +180,11 @@ def build_effects(
         LandIntended: Land(repo, layout),
         RefreshIntended: Refresh(),
     }
+
+
+def build_publishers(config: Config) -> dict[str, Publisher]:
+    """The one registry of publishers, each under the name of its channel."""
+    return {}
 
 
 def _audit_key(repo: Path, config: Config) -> str:

@@ -59,7 +59,9 @@ NOT_OF_A_RUN = {
     "task_setup_abandoned": "a setup is done again at any age",
     "task_land_parked": "the branch tells; parked by the same code as a spawn",
     "task_refresh_parked": "the checkout tells; parked by the same code as a spawn",
-    **{name: "nothing publishes yet" for name in PAYLOADS if name.startswith("task_publish_")},
+    "message_flagged": "a command of a person, or a receiver that refuses; test_outbox kills at each of its entries",
+    "message_queued": "only where something is to be sent; test_outbox kills at each of its entries",
+    **{name: "test_outbox kills at each of its entries" for name in PAYLOADS if name.startswith("task_publish_")},
 }
 APPENDS = tuple(
     f"append.{name}.{when}" for name in PAYLOADS if name not in NOT_OF_A_RUN for when in ("before", "after")

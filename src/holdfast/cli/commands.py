@@ -75,6 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fork": ("holdfast.cli.tasks.decisions:fork", "Begin anew with the tree that a turn left."),
     "snapshots": ("holdfast.cli.tasks.turns:snapshots", "List or export the snapshots of an attempt."),
     "resolve": ("holdfast.cli.tasks.decisions:resolve", "Decide what is parked or abandoned."),
+    "outbox": (
+        "holdfast.cli.connections.outbox:outbox",
+        "List the messages that have not left, and decide about them.",
+    ),
     "history": ("holdfast.cli.journal:history", "Show a task's whole story from the journal."),
     "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
     "agents": ("holdfast.cli.agents:agents", "List the agents: installed, signed in, what each can do."),

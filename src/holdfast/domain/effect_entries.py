@@ -83,11 +83,20 @@ class RefreshIntended(EffectIntended, frozen=True):
     new: str = ""
 
 
+class PublishIntended(EffectIntended, frozen=True, kw_only=True):
+    """A message is about to leave: `key` names it in the outbox, `channel` its publisher."""
+
+    key: str = ""
+    channel: str = ""
+
+
 class EffectClosed(msgspec.Struct, frozen=True):
     intent: Reference
     task: str
     attempt: str = ""
     reason: str = ""
+    # Of a message: its key.
+    key: str = ""
 
 
 # Each effect by the type of its intent, with the name that its entries carry.
@@ -97,12 +106,12 @@ EFFECT_OF: dict[type[EffectIntended], str] = {
     VerifyIntended: "verify",
     LandIntended: "land",
     RefreshIntended: "refresh",
-    # Nothing publishes yet.
-    EffectIntended: "publish",
+    PublishIntended: "publish",
 }
 EFFECTS = tuple(EFFECT_OF.values())
-# Nothing outside of a worktree follows from these, so they are repeated at any age.
-AGELESS = frozenset({"task_setup_intent"})
+# These are repeated at any age: of a setup nothing outside of a worktree follows, and the receiver of a message is
+# asked for it first.
+AGELESS = frozenset({"task_setup_intent", "task_publish_intent"})
 CLOSINGS = ("confirmed", "failed", "abandoned", "parked")
 # The effect that an entry closes, and how.
 CLOSED_BY = {f"task_{effect}_{closing}": (effect, closing) for effect in EFFECTS for closing in CLOSINGS}

@@ -18,6 +18,8 @@ from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.fsm import Reason
+from holdfast.domain.messages import outbox_records
+from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued, Outbox, Outgoing
 from holdfast.domain.outage import Outage
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
@@ -35,6 +37,7 @@ class _Head(msgspec.Struct, frozen=True):
     days: dict[int, Spend] = {}
     outages: list[Outage] = []
     audit: entries.AuditNoted | None = None
+    outbox: list[Outgoing] = []
 
 
 DAYS_KEPT = 400
@@ -78,7 +81,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 18
+    version = 19
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -86,6 +89,8 @@ class State:
         self.outages: outage.Outages = {}
         # The tasks with an open question.
         self.asking: set[str] = set()
+        # Messages that have not left yet, the oldest first.
+        self.outbox: Outbox = {}
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
         self._run = nothing()
@@ -118,11 +123,12 @@ class State:
         trial = State()
         # What was spent allows or forbids no entry.
         trial.tasks, trial.epoch, trial.outages = Overlay(self.tasks), self.epoch, self.outages.copy()
-        trial.asking = self.asking.copy()
+        trial.asking, trial.outbox = self.asking.copy(), self.outbox.copy()
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        yield _encode(_Head(self.epoch, self.run, self.days, list(self.outages.values()), self.audit))
+        outages, outbox = list(self.outages.values()), list(self.outbox.values())
+        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, outbox=outbox))
         for task in self.tasks.values():
             yield _encode(task)
 
@@ -131,6 +137,7 @@ class State:
         self.epoch, self._run, self.audit = head.epoch, tally(head.run), head.audit
         self._days = {day: tally(spent) for day, spent in head.days.items()}
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
+        self.outbox = {each.key: each for each in head.outbox}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
         self.asking = {task.id for task in self.tasks.values() if task_record.open_questions(task)}
 
@@ -351,9 +358,27 @@ class State:
         task = self.known(settled.task)
         task.landing = replace(task.landing, commit=settled.rewritten)
 
+    def _queue(self, entry: EntryLike, queued: MessageQueued) -> None:
+        _expect_none(outbox_records.queue(self.outbox, queued, entry.timestamp))
+
+    def _flag_message(self, entry: EntryLike, flagged: MessageFlagged) -> None:
+        _expect_none(outbox_records.flag(self.outbox, flagged))
+
+    def _intend_publishing(self, entry: EntryLike, intended: effect_entries.PublishIntended) -> None:
+        _expect_none(outbox_records.begin(self.outbox, intended.key))
+
     def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
-        """Parks the task where the outcome could not be decided, or was too old to repeat."""
+        """Parks the task where the outcome could not be decided, or was too old to repeat; or the message."""
+        effect, how = effect_entries.CLOSED_BY[entry.decision_type]
+        if effect == "publish":
+            outbox_records.close(self.outbox, closed.key, how, closed.reason, entry.timestamp)
+            return
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
+
+
+def _expect_none(contradiction: str) -> None:
+    if contradiction:
+        raise _Contradiction(contradiction)
 
 
 def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
@@ -389,4 +414,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.LandingSettled: State._settle_landing,
     ReviewDrafted: State._draft_review,
     ReviewSubmitted: State._submit_review,
+    MessageQueued: State._queue,
+    MessageFlagged: State._flag_message,
+    effect_entries.PublishIntended: State._intend_publishing,
 }

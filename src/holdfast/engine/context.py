@@ -189,6 +189,8 @@ class RunContext:
     landing_thread: LandingThread | None = None
     # Prepares worktrees beside the loop, where there is one.
     preparing: PreparingThreads | None = None
+    # What is asked of others beside the loop, while it lives.
+    jobs: list[Any] = field(default_factory=list)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 

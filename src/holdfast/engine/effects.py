@@ -20,7 +20,7 @@ from holdfast.ports import DidNotHappen, Effect, Effects, Happened, InDoubt, Led
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.intents import OpenIntent
 
-POINTS = tuple(f"effect.{kind}.{when}" for kind in EFFECTS if kind != "publish" for when in ("before", "after"))
+POINTS = tuple(f"effect.{kind}.{when}" for kind in EFFECTS for when in ("before", "after"))
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -107,6 +107,7 @@ def close_intent(
     """Journals what became of an intent: it is `confirmed`, `failed`, `abandoned` or `parked`."""
     asked = intent.entry.inputs
     of = {"task": asked.get("task", ""), "attempt": asked.get("attempt", "")}
+    of |= {"key": asked["key"]} if "key" in asked else {}
     kind = intent.entry.decision_type.removesuffix("_intent")
     ledger.append(
         ledger.epoch, [Record(f"{kind}_{how}", {"intent": intent.ref, **of, "reason": reason}, result, actor)]

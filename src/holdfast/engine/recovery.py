@@ -121,8 +121,8 @@ def _close_as_found(
             how, reason, output = "confirmed", "found done after a crash", result
         case _ if age_s > replay_age_max_s and intent.entry.decision_type not in AGELESS:
             how, reason, output = "abandoned", f"it is {age_s:.0f} s old, and may no longer be wanted", {}
-        case DidNotHappen():
-            how, reason, output = "failed", Reason.NOT_STARTED, {}
+        case DidNotHappen(why):
+            how, reason, output = "failed", why or Reason.NOT_STARTED, {}
         case InDoubt(doubt):
             how, reason, output = "parked", doubt, {}
     close_intent(ledger, intent, how, reason, output, actor=RECOVER)

@@ -262,6 +262,57 @@ class RunsAlready(HoldfastError, exit_code=7):
     `holdfast stop`, or take its place with `holdfast run --take-over`."""
 
 
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+class PublishFailed(HoldfastError, exit_code=22):
+    """The message {key} was not sent: {reason}. It is kept, and sent again by itself; `holdfast outbox` shows it."""
+
+
+class PublishRefused(HoldfastError, exit_code=22):
+    """The message {key} was refused: {reason}. It is kept; mend that, then type `holdfast outbox --retry {key}`, or
+    `--drop {key}` to give it up."""
+
+
+class PublishUnclear(HoldfastError, exit_code=22):
+    """Nobody knows whether the message {key} was sent: {reason}. It is kept; where its receiver can be asked, that is
+    done before it is sent again. Otherwise type `holdfast outbox --sent {key}` or `--retry {key}`."""
+
+
+class MessageUnknown(InputError):
+    """There is no message {key!r} in the outbox. Nothing was changed; `holdfast outbox` lists those that wait."""
+
+
+# -- services of others -----------------------------------------------------------------------------------------------
+
+
+class ExtraMissing(InputError):
+    """This needs the package {module}, which is not installed. Nothing was changed; type
+    `pip install 'holdfast[{extra}]'`."""
+
+
+class SecretMissing(InputError):
+    """The secret {ref} cannot be read: {reason}. Nothing was changed; set it, or name another in the settings."""
+
+
+class ServiceAway(HoldfastError, exit_code=22):
+    """{service} could not be asked ({asked}): {reason}. Nothing was done there; it is asked again by itself."""
+
+
+class AnswerLost(HoldfastError, exit_code=22):
+    """{service} was asked ({asked}), and its answer was lost: {reason}. It may have done it; it is asked before
+    anything is repeated."""
+
+
+class RateLimited(HoldfastError, exit_code=22):
+    """{service} wants no more requests for now ({asked}). Nothing was done there; it is asked again when its limit is
+    over."""
+
+
+class ServiceRefused(HoldfastError, exit_code=22):
+    """{service} refused ({asked}) with {status}: {detail}. Nothing was changed there."""
+
+
 # -- the server -------------------------------------------------------------------------------------------------------
 
 

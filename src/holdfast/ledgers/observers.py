@@ -20,6 +20,7 @@ ORDER: dict[str, When] = {
     "metrics": "durable",
     "events": "durable",
     "traces": "durable",
+    "outbox": "durable",
 }
 _PLACES = {name: place for place, name in enumerate(ORDER)}
 

@@ -41,6 +41,7 @@ from holdfast.engine.starting.worktree_hooks import remove_kept
 from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
+from holdfast.orchestrator.background import Connections, raise_again
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, wait_out
 from holdfast.orchestrator.observation import observe
 from holdfast.orchestrator.wakeup import AGENTS, Signals
@@ -86,6 +87,7 @@ class Loop:
         self._waits = Waits(BEAT_S)
         self._beat_at = self.ticked_at = 0.0
         self._lost: set[str] = set(context.lost)
+        self.connections = Connections(context, lambda work: self.ask(lambda _: work()), self.wake)
         # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
         self.seen_at_work: tuple[Task, ...] = ()
 
@@ -98,7 +100,7 @@ class Loop:
         remove_kept(self.context)
         if self.works and self.context.lost:
             self._landing_thread.begin(next(iter(self.context.lost)), lambda: see_to_lost(self.context))
-        with self._awake():
+        with self._awake(), self.connections:
             while True:
                 self._tick()
                 if not self._is_over():
@@ -130,6 +132,10 @@ class Loop:
         """Runs a function in the loop's thread. Called from any other thread."""
         self._asked.put(work)
         self.wake()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the run with an error that another thread met and that leaves nothing to continue with."""
+        self.ask(lambda _: raise_again(error))
 
     @property
     def at_work(self) -> list[Task]:
@@ -367,7 +373,7 @@ class Loop:
             return False
         if self.stopping:
             return self.stopping != AGENTS or not self.at_work
-        if self.stays:
+        if self.stays or self.connections.is_busy:
             return False
         waits = [hold for hold in self.holds.values() if hold.until is not None]
         with self.board.lock:

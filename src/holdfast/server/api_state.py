@@ -61,7 +61,7 @@ class Api:
             *(made(role) for role in ROLES for made in (self.tokens.of_role, self.tokens.key)),
         )
         self.feed.on_drop = lambda: self.logs.write("follower_dropped", "warning", dropped=self.feed.dropped)
-        self.batch_writer = BatchWriter(self.decision, context.ledger, loop.wake, self.fail)
+        self.batch_writer = BatchWriter(self.decision, context.ledger, loop.wake, loop.fail)
 
     # -- principals ---------------------------------------------------------------------------------------------------
 
@@ -157,11 +157,3 @@ class Api:
             return [name] if name else []
 
         return work
-
-    def fail(self, error: BaseException) -> None:
-        """Ends the run with an error that another thread met and that leaves nothing to continue with."""
-
-        def work(loop: Loop) -> list[str]:
-            raise error
-
-        self.loop.ask(work)

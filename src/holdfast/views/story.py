@@ -86,7 +86,7 @@ _EFFECTS = {
         "The checkout was brought up to date",
         "Bringing the checkout up to date",
     ),
-    "publish": ("It is about to be published", "It was published", "Publishing it"),
+    "publish": ("A message is about to be sent", "The message was sent", "Sending a message"),
 }
 
 
@@ -96,7 +96,7 @@ def _effect_sentences() -> dict[str, Sentence]:
     for effect in EFFECTS:
         soon, did, doing = _EFFECTS[effect]
         plain = {
-            "confirmed": "Published" if effect == "publish" else "",
+            "confirmed": "Sent the message {key}" if effect == "publish" else "",
             "failed": f"{doing} failed",
             "abandoned": f"{doing} was given up",
             "parked": f"{doing} was cut off; only a person can know whether it happened",
@@ -113,6 +113,20 @@ def _reviewed(inputs: dict[str, Any]) -> str:
     count = plural(len(comments), "comment") if isinstance(comments, list | tuple) else "comments"
     verdict = {"approve": "approved", "send_back": "sent back"}.get(str(inputs.get("verdict")), "read")
     return f"Reviewed by {inputs.get('by', 'a person')} and {verdict}, with {count}"
+
+
+_FLAGS = {
+    "parked": "needs a person",
+    "put_off": "is put off",
+    "retry": "is sent again",
+    "sent": "has left, a person says",
+    "dropped": "is not sent, a person says",
+}
+
+
+def _message_flagged(inputs: dict[str, Any]) -> str:
+    why = f": {_cut(inputs['reason'])}" if inputs.get("reason") else ""
+    return f"The message {inputs.get('key', '?')} {_FLAGS.get(str(inputs.get('how')), 'is changed')}{why}"
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -183,6 +197,10 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "review_drafted": Sentence("{by} drafts a review of {candidate:.12}", "{by} has saved a draft of a review"),
     "review_submitted": Sentence("{by} has reviewed {candidate:.12}: {verdict}", _reviewed),
+    "message_queued": Sentence(
+        "message {idempotency_key} queued for {channel}", "A message is to be sent by {channel}: {idempotency_key}"
+    ),
+    "message_flagged": Sentence("message {key} is {how}: {reason}", _message_flagged),
     "task_opened": Sentence("open again ({event})", "Open again"),
     "task_claimed": Sentence(
         "claimed by {agent}, attempt {attempt}", "Given to {agent}, as attempt {attempt}"

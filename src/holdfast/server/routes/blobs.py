@@ -52,7 +52,7 @@ def put(api: Api, ask: Ask) -> Put:
         return Put(api.context.blobs.put(ask.body, content_type=found), len(ask.body))
     except (SyncFailed, Poisoned) as error:
         # The run could go on until it needs a blob itself; it ends with what is really wrong instead.
-        api.fail(error)
+        api.loop.fail(error)
         raise
 
 
