@@ -120,6 +120,8 @@ class Layout:
     server_port = PathEntry("runtime/server.port", "ephemeral")
     traces = PathEntry("runtime/traces.json", "ephemeral")
     told = PathEntry("runtime/told.json", "ephemeral")
+    # How far each follower of the journal has come.
+    cursors = PathEntry("runtime/cursors/", "durable", on_demand=True)
     # One empty file for each attempt whose agent's files hold a secret.
     agent_secrets = PathEntry("runtime/agent-secrets/", "ephemeral", on_demand=True)
     signals = PathEntry("runtime/signals/", "ephemeral")
@@ -146,6 +148,10 @@ class Layout:
 
     def attempt_files(self, attempt: str) -> Attempt:
         return Attempt(self.attempt(attempt))
+
+    def cursor(self, follower: str) -> Path:
+        """How far a follower of the journal has come."""
+        return self.inside("runtime", "cursors", f"{_one_name('The follower', follower)}.json")
 
     def worktree(self, task: str) -> Path:
         return self.inside("worktrees", _one_name("The task id", task))

@@ -34,7 +34,8 @@ from holdfast.storage.journal.reader import TornEnd
 class Observer(Protocol):
     """Follows the journal. `ledgers/observers.py:ORDER` has the name of each, its place and when it gets entries.
 
-    `cursor` is the last entry that it has; None where it keeps nothing and gets entries from now on.
+    `cursor` is the last entry that it has; None where it gets entries from now on, because it keeps nothing or reads by
+    itself what came before.
     """
 
     @property

@@ -1,4 +1,5 @@
-"""Files that follow the journal: written from its entries once they are durable, each with a cursor of its own.
+"""Parts that follow the journal: each gets its entries once they are durable, and has a cursor of its own.
 
-Enters: entries. Leaves: files that can be made again from the journal. Read `metric_files.py`.
+Enters: entries. Leaves: files that can be made again from the journal, and calls of `handle`, each entry at least once.
+Read `journal_follower.py`, then `metric_files.py`.
 """
