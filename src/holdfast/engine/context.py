@@ -189,8 +189,10 @@ class RunContext:
     landing_thread: LandingThread | None = None
     # Prepares worktrees beside the loop, where there is one.
     preparing: PreparingThreads | None = None
-    # What is asked of others beside the loop, while it lives.
+    # What is asked of others beside the loop, while it lives (`orchestrator/background.py:PeriodicJob`), and what
+    # makes messages of entries (`observers/journal_follower.py:JournalFollower`).
     jobs: list[Any] = field(default_factory=list)
+    followers: list[Any] = field(default_factory=list)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 

@@ -6,6 +6,7 @@ the loop, which alone decides. A job whose fetch fails is tried again at its nex
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from holdfast.engine.context import Note, RunContext
 from holdfast.errors import HoldfastError, is_fatal
 from holdfast.integrations.outbox.sender import Sender
+from holdfast.observers.journal_follower import JournalFollower, followed_by
 
 T = TypeVar("T")
 # Has a function called in the loop's thread; it returns the tasks that it changed.
@@ -112,22 +114,28 @@ class Connections:
     """What leaves to others and what is asked of them, while it is entered."""
 
     def __init__(self, context: RunContext, submit: Submit, wake: Callable[[], None]) -> None:
+        self._ledger, self._followers = context.ledger, list[JournalFollower](context.followers)
         self.sender = Sender(context, lambda error: submit(lambda: raise_again(error)), wake)
         self.jobs = BackgroundJobs(context.jobs, submit, context.note)
+        self._ending = contextlib.ExitStack()
 
     @property
     def is_busy(self) -> bool:
         """Whether something is to leave now, or must be asked once: a run does not end before."""
-        return self.sender.is_busy or self.jobs.is_busy
+        end = self._ledger.position
+        behind = any(each.is_alive and each.position != end for each in self._followers)
+        return behind or self.sender.is_busy or self.jobs.is_busy
 
     def __enter__(self) -> Connections:
+        self._ending.callback(self.sender.close)
+        self._ending.enter_context(followed_by(self._ledger, *self._followers))
         self.sender.start()
+        self._ending.callback(self.jobs.close)
         self.jobs.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.jobs.close()
-        self.sender.close()
+        self._ending.close()
 
 
 def raise_again(error: BaseException) -> list[str]:
