@@ -49,6 +49,7 @@ from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.outbox.publish import Publish
+from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
 from holdfast.landing.refresh import Refresh
@@ -56,6 +57,7 @@ from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
+from holdfast.orchestrator.schedules import trigger_jobs
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect, Publisher
 from holdfast.preparation.factory import preparation_of
@@ -150,10 +152,13 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         resolve_sandbox=sandbox.resolved,
         clock=app.clock,
         auditor=auditor,
+        triggers=TriggersHolder(layout.triggers, app.repo),
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    if works:
+        context.jobs += trigger_jobs(context)
     return context
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from holdfast import errors, identity
 from holdfast.crashpoints import point
+from holdfast.decisions.arrivals.rule_decisions import DeliveryReplay, RuleChoice, enable, replay
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
@@ -85,6 +86,8 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "take": (Taking, take),
     "give_back": (GivingBack, give_back),
     "outbox": (MessageChoice, decide_message),
+    "replay": (DeliveryReplay, replay),
+    "enable": (RuleChoice, enable),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

@@ -18,6 +18,7 @@ from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueue
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
+from holdfast.domain.triggers.trigger_records import DeliveryJudged, DeliveryReceived, RuleSwitched, ScheduleNoted
 from holdfast.errors import EntryUnfit, EntryUnknown
 from holdfast.questions.records import AnswerKind, QuestionAsked
 
@@ -336,6 +337,10 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "review_submitted": ReviewSubmitted,
     "message_queued": MessageQueued,
     "message_flagged": MessageFlagged,
+    "delivery_received": DeliveryReceived,
+    "delivery_judged": DeliveryJudged,
+    "rule_switched": RuleSwitched,
+    "schedule_noted": ScheduleNoted,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

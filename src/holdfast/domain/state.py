@@ -25,6 +25,7 @@ from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitte
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Task
+from holdfast.domain.triggers import trigger_records as arrivals
 from holdfast.errors import EntryUnfit, IllegalTransition
 from holdfast.questions.records import QuestionAsked
 
@@ -38,6 +39,7 @@ class _Head(msgspec.Struct, frozen=True):
     outages: list[Outage] = []
     audit: entries.AuditNoted | None = None
     outbox: list[Outgoing] = []
+    triggers: arrivals.TriggerFacts = msgspec.field(default_factory=arrivals.TriggerFacts)
 
 
 DAYS_KEPT = 400
@@ -81,7 +83,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 19
+    version = 20
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -91,6 +93,8 @@ class State:
         self.asking: set[str] = set()
         # Messages that have not left yet, the oldest first.
         self.outbox: Outbox = {}
+        # Deliveries that are not judged yet, and how often each rule fired.
+        self.triggers = arrivals.TriggerFacts({}, {}, {})
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
         self._run = nothing()
@@ -124,11 +128,14 @@ class State:
         # What was spent allows or forbids no entry.
         trial.tasks, trial.epoch, trial.outages = Overlay(self.tasks), self.epoch, self.outages.copy()
         trial.asking, trial.outbox = self.asking.copy(), self.outbox.copy()
+        trial.triggers = self.triggers.copy()
         return trial
 
     def dump(self) -> Iterable[bytes]:
         outages, outbox = list(self.outages.values()), list(self.outbox.values())
-        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, outbox=outbox))
+        yield _encode(
+            _Head(self.epoch, self.run, self.days, outages, self.audit, outbox=outbox, triggers=self.triggers)
+        )
         for task in self.tasks.values():
             yield _encode(task)
 
@@ -138,6 +145,7 @@ class State:
         self._days = {day: tally(spent) for day, spent in head.days.items()}
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.outbox = {each.key: each for each in head.outbox}
+        self.triggers = head.triggers.copy()
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
         self.asking = {task.id for task in self.tasks.values() if task_record.open_questions(task)}
 
@@ -417,4 +425,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     MessageQueued: State._queue,
     MessageFlagged: State._flag_message,
     effect_entries.PublishIntended: State._intend_publishing,
+    arrivals.DeliveryReceived: lambda state, _, each: _expect_none(arrivals.receive(state.triggers, each)),
+    arrivals.DeliveryJudged: lambda state, _, each: arrivals.judge(state.triggers, each),
+    arrivals.RuleSwitched: lambda state, _, each: arrivals.switch(state.triggers, each),
+    arrivals.ScheduleNoted: lambda state, _, each: arrivals.note_schedule(state.triggers, each),
 }

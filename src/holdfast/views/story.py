@@ -201,6 +201,20 @@ SENTENCES: dict[str, Sentence] = {
         "message {idempotency_key} queued for {channel}", "A message is to be sent by {channel}: {idempotency_key}"
     ),
     "message_flagged": Sentence("message {key} is {how}: {reason}", _message_flagged),
+    "delivery_received": Sentence(
+        "delivery {idempotency_key} received, {kind}, body {body:.12}", log="{kind} arrived: {idempotency_key}"
+    ),
+    "delivery_judged": Sentence(
+        "delivery {delivery} judged: {outcomes} {own}", log="The rules were asked about {delivery}"
+    ),
+    "rule_switched": Sentence(
+        "rule {rule} {how}: {reason}",
+        lambda inputs: (
+            f"The rule {inputs.get('rule', '?')} "
+            + ("fires again" if inputs.get("how") == "enabled" else f"is set aside: {_cut(inputs.get('reason', ''))}")
+        ),
+    ),
+    "schedule_noted": Sentence("schedule {source} counts: {schedule}", log="The schedule {source} counts from now on"),
     "task_opened": Sentence("open again ({event})", "Open again"),
     "task_claimed": Sentence(
         "claimed by {agent}, attempt {attempt}", "Given to {agent}, as attempt {attempt}"

@@ -30,6 +30,7 @@ from holdfast.server.routes import (
     quality,
     status,
     tasks,
+    webhooks,
     work,
 )
 from holdfast.server.routes.conversation import reviews
@@ -48,6 +49,7 @@ def all_operations() -> list[Operation]:
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
+        *webhooks.OPERATIONS,
         *events.OPERATIONS,
         *blobs.OPERATIONS,
         *costs.OPERATIONS,
