@@ -22,8 +22,7 @@ from holdfast import __version__
 from holdfast.clock import monotonic, wall
 from holdfast.domain import effect_entries, entries
 from holdfast.domain.fsm import Reason
-from holdfast.domain.spend import Spend
-from holdfast.domain.state import DAY_S
+from holdfast.domain.spend import DAY_S, Spend
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
