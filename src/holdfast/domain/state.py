@@ -78,7 +78,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 18
+    version = 19
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
