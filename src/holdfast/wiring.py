@@ -279,7 +279,7 @@ def owned(
 
     with _ledger(app, layout, take_over, patience_s, judge) as ledger:
         if original is not None:
-            say(place.told(original))
+            say(place.copy_notice(original))
         place.settle(layout, is_copy=original is not None)
         for moved in witnesses.set_unknown_aside(layout, ledger.state, app.repo) if is_restored else ():
             say(f"moved to {moved}")
@@ -348,11 +348,11 @@ def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say)
     works = kind in mailbox.WORKS
     with run_context(app, note, patience_s=0.0, works=works, watches=False) as context:
         if not works:
-            _tell(say, context)
+            _print_findings(say, context)
         return mailbox.decide(DecisionContext.of(context, key), kind, params)
 
 
-def _tell(say: Say, context: RunContext) -> None:
+def _print_findings(say: Say, context: RunContext) -> None:
     """Prints what a short run found before it came to its decision."""
     for problem in context.intake.problems:
         say(f"{context.layout.backlog}/{problem}")

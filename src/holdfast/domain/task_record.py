@@ -285,7 +285,7 @@ def flag(task: Task, flagged: TaskFlagged) -> None:
         task.questions = ()
 
 
-def hear(task: Task, ids: list[str]) -> None:
+def drop_messages(task: Task, ids: list[str]) -> None:
     """Drops the messages that a start has seen."""
     if ids and task.told:
         task.told = tuple(each for each in task.told if each.id not in ids)
@@ -324,12 +324,12 @@ def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None
     task.restored = task.was_taken = False
 
 
-def tell(task: Task, told: TaskTold, moment: float) -> None:
+def add_message(task: Task, told: TaskTold, moment: float) -> None:
     if all(each.id != told.id for each in task.told):
         task.told += (Message(told.id, told.message, told.by, moment),)
 
 
-def take(task: Task, taken: TaskTaken) -> None:
+def take_over(task: Task, taken: TaskTaken) -> None:
     process = f", process {taken.pid} on {taken.host}" if taken.pid else ""
     task.parked = f"{TAKEN_BY}{taken.by or 'a person'}{process}"
     task.taken = taken

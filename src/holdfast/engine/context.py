@@ -84,7 +84,7 @@ class LandingThread:
         self.task, self.key = task, key
         threading.Thread(target=self._carry_out, args=(task, work, key), name="landing", daemon=True).start()
 
-    def take(self) -> Ended | None:
+    def next_ended(self) -> Ended | None:
         """Returns each result once; None while there is none."""
         try:
             ended = self._ended.get_nowait()
@@ -119,12 +119,12 @@ class PreparingThreads:
         self.is_stopping = False
 
     def begin(self, key: Any, work: Callable[[], Any]) -> None:
-        """`take` returns the result under this key; that of a key None is dropped."""
+        """`next_ended` returns the result under this key; that of a key None is dropped."""
         thread = threading.Thread(target=self._carry_out, args=(key, work), name="preparing", daemon=True)
         self._begun = [each for each in self._begun if each.is_alive()] + [thread]
         thread.start()
 
-    def take(self) -> Ended | None:
+    def next_ended(self) -> Ended | None:
         """Returns each result once; None while there is none."""
         try:
             return self._ended.get_nowait()
@@ -200,7 +200,7 @@ class RunContext:
 
     def note_intake(self, report: SyncReport) -> None:
         """Notes for a person what a sync did or could not use, each sentence once in a run."""
-        for task, words in report.told():
+        for task, words in report.messages():
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
                 self.note(task, words)

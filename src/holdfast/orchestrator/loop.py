@@ -292,7 +292,7 @@ class Loop:
             case Withdraw(name):
                 context.judgings.withdraw(name)
             case steps.Orphan(_, event):
-                orphans.orphan(context, task, event)
+                orphans.end_as_orphan(context, task, event)
                 del self.holds.failures[task.id]
             case steps.Continue():
                 orphans.continue_orphan(context, task)
@@ -336,7 +336,7 @@ class Loop:
         return self._landing_thread.task
 
     def _collect_landings(self) -> None:
-        while (ended := self._landing_thread.take()) is not None:
+        while (ended := self._landing_thread.next_ended()) is not None:
             if self._lost - self.context.lost.keys():
                 # What builds on a landing that is there again waits no longer.
                 self.holds.drop(list(self.holds))
