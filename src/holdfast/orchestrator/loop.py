@@ -42,7 +42,6 @@ from holdfast.engine.turn_follower import LOOK_S
 from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, wait_out
-from holdfast.orchestrator.observation import observe
 from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
@@ -242,7 +241,7 @@ class Loop:
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
-        observed = {name: seen for name in active if (seen := observe(self.context, name)) is not None}
+        observed = {name: seen for name in active if (seen := self.context.observe(self.board.task(name))) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
         queue = queue_view(self.context, active, self.landing)
