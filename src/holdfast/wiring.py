@@ -284,7 +284,7 @@ def owned(
 
     with _ledger(app, layout, take_over, patience_s, judge) as ledger:
         if original is not None:
-            say(place.told(original))
+            say(place.copy_notice(original))
         place.settle(layout, is_copy=original is not None)
         for moved in witnesses.set_unknown_aside(layout, ledger.state, app.repo) if is_restored else ():
             say(f"moved to {moved}")
