@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.decisions.arrivals.deliveries import ACTOR, Arrival, Intake, judge_left, list_left, read_arrival
+from holdfast.decisions.connections.deliveries import ACTOR, Arrival, Intake, judge_left, list_left, read_arrival
 from holdfast.decisions.context import DecisionContext
 from holdfast.domain.triggers.trigger_records import ScheduleNoted
 from holdfast.engine.context import RunContext

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from starlette.requests import Request
 
 from holdfast.clock import wall
-from holdfast.decisions.arrivals.deliveries import Intake
+from holdfast.decisions.connections.deliveries import Intake
 from holdfast.decisions.context import DecisionContext, Later, unknown
 from holdfast.decisions.new_tasks import Catalogue
 from holdfast.domain.definition import Definition
@@ -27,7 +27,7 @@ from holdfast.server.observability.logs import ServerLog
 from holdfast.server.observability.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
-from holdfast.server.repository import RepositoryLook
+from holdfast.server.repository import RepositoryStatus
 from holdfast.views.history import Chronicle
 
 ACTOR = "api"
@@ -49,7 +49,7 @@ class Api:
         self.room = FeedRoom(context.config.server.followers_max, context.config.server.followers_per_client_max)
         self.quotas = Quotas()
         self.intake, self.delivery_quotas = Intake(), DeliveryQuotas()
-        self.repository = RepositoryLook(context)
+        self.repository = RepositoryStatus(context)
         self.began = wall()
         self.url = ""
         # True once the files are taken in and what a crash left is recovered; False where that failed.

@@ -69,7 +69,7 @@ def _why(facts: dict[str, object]) -> str:
 
 def _list(app: App, as_json: bool) -> None:
     from holdfast.integrations.triggers.trigger_file import read
-    from holdfast.views.triggers import rule_rows, source_rows
+    from holdfast.views.connections.triggers import rule_rows, source_rows
 
     view, config = app.read(), read(app.layout.triggers)
     sources, rules = source_rows(config), rule_rows(config, view.state.triggers, app.clock())
@@ -91,7 +91,7 @@ def _list(app: App, as_json: bool) -> None:
 
 def _test(app: App, path: Path, source: str, event: str, *, as_json: bool) -> None:
     from holdfast.integrations.triggers.trigger_file import read
-    from holdfast.views.triggers import verdicts
+    from holdfast.views.connections.triggers import verdicts
 
     config = read(app.layout.triggers)
     found = _event(config, path, source, event)
@@ -135,7 +135,7 @@ def _event(config: TriggerConfig, path: Path, source: str, event: str) -> Trigge
 
 
 def _history(app: App, limit: int, as_json: bool) -> None:
-    from holdfast.views.triggers import delivery_rows
+    from holdfast.views.connections.triggers import delivery_rows
 
     app.expect_initialised()
     rows = delivery_rows(app.reader(), (1 << 60, 1 << 60), limit)

@@ -7,7 +7,8 @@ was cut off by a kill, and the next run judges it: what it had made is found und
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -106,7 +107,7 @@ class TriggerFacts(msgspec.Struct):
         return TriggerFacts(self.unjudged.copy(), self.rules.copy(), self.schedules.copy())
 
 
-def receive(facts: TriggerFacts, received: DeliveryReceived) -> str:
+def receive(facts: TriggerFacts, received: DeliveryReceived, moment: float) -> str:
     """Returns why it cannot be, or nothing."""
     key = received.idempotency_key
     if key in facts.unjudged:
@@ -118,11 +119,12 @@ def receive(facts: TriggerFacts, received: DeliveryReceived) -> str:
     return ""
 
 
-def judge(facts: TriggerFacts, judged: DeliveryJudged) -> None:
+def judge(facts: TriggerFacts, judged: DeliveryJudged, moment: float) -> str:
     facts.unjudged.pop(judged.delivery, None)
     for each in judged.outcomes:
         if each.new:
             facts.rules[each.rule] = _fired(facts.rules.get(each.rule, RuleFacts()), each, judged.at)
+    return ""
 
 
 def _fired(rule: RuleFacts, outcome: RuleOutcome, moment: float) -> RuleFacts:
@@ -141,14 +143,25 @@ def _recent(moments: tuple[float, ...]) -> tuple[float, ...]:
     return kept if kept[0] > since else tuple(each for each in kept if each > since) or kept[-1:]
 
 
-def switch(facts: TriggerFacts, switched: RuleSwitched) -> None:
+def switch(facts: TriggerFacts, switched: RuleSwitched, moment: float) -> str:
     """An enabled rule begins anew to count what it fired on itself."""
     known = facts.rules.get(switched.rule, RuleFacts())
     if switched.how == "enabled":
         facts.rules[switched.rule] = replace(known, set_aside="", echoes=())
     else:
         facts.rules[switched.rule] = replace(known, set_aside=switched.reason or "a person said so")
+    return ""
 
 
-def note_schedule(facts: TriggerFacts, noted: ScheduleNoted) -> None:
+def note_schedule(facts: TriggerFacts, noted: ScheduleNoted, moment: float) -> str:
     facts.schedules[noted.source] = ScheduleFacts(noted.schedule, noted.at)
+    return ""
+
+
+# What each entry changes: a function of the facts, the payload and the moment, which says why it cannot be.
+CHANGES: dict[type[msgspec.Struct], Callable[[TriggerFacts, Any, float], str]] = {
+    DeliveryReceived: receive,
+    DeliveryJudged: judge,
+    RuleSwitched: switch,
+    ScheduleNoted: note_schedule,
+}

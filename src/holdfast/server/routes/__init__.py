@@ -25,14 +25,13 @@ from holdfast.server.routes import (
     health,
     journal,
     observability,
-    outbox,
     outputs,
     quality,
     status,
     tasks,
-    webhooks,
     work,
 )
+from holdfast.server.routes.connections import outbox, webhooks
 from holdfast.server.routes.conversation import reviews
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.decisions.arrivals.deliveries import Intake, arrival_of
+from holdfast.decisions.connections.deliveries import Intake, arrival_of
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.domain.triggers.trigger_records import DeliveryReceived, RuleSwitched
 from holdfast.errors import DeliveryUnknown, RuleUnknown

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.clock import wall
-from holdfast.decisions.arrivals.deliveries import Arrival, read_arrival
+from holdfast.decisions.connections.deliveries import Arrival, read_arrival
 from holdfast.decisions.context import DecisionContext
 from holdfast.decisions.mailbox import decide
 from holdfast.domain.triggers.trigger_records import RuleOutcome
@@ -23,7 +23,7 @@ from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.storage.records.blobs import NewBlob
-from holdfast.views.triggers import DeliveryRow, RuleRow, SourceRow, delivery_rows, rule_rows, source_rows
+from holdfast.views.connections.triggers import DeliveryRow, RuleRow, SourceRow, delivery_rows, rule_rows, source_rows
 
 Key = Annotated[str, Meta(min_length=1, max_length=400)]
 
