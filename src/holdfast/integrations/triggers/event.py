@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
@@ -94,12 +95,20 @@ def decode_object(body: bytes) -> dict[str, Any]:
     if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _depth(body) > DEPTH_MAX:
         raise DeliveryUnreadable(reason=f"it nests deeper than {DEPTH_MAX}")
     try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = _decoded(body)
+    except (ValueError, RecursionError) as error:
         raise DeliveryUnreadable(reason=f"it is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise DeliveryUnreadable(reason="it is no JSON object")
     return found
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        # Half a character, escaped, is JSON, too, and services do send it.
+        return json.loads(body) if b"\\ud" in body.lower() else msgspec.json.decode(body)
 
 
 def _depth(content: bytes) -> int:

@@ -21,7 +21,6 @@ from holdfast.integrations.triggers.event import (
     Handshake,
     TriggerEvent,
     decode_object,
-    dig,
     id_of,
     names_at,
     text_at,
@@ -138,8 +137,8 @@ class WebhookSource:
 
 
 def _names(payload: dict[str, Any], path: tuple[str, ...]) -> tuple[str, ...]:
-    found = dig(payload, *path)
-    return (found[:300],) if isinstance(found, str) and found else names_at(payload, *path, name="name")
+    found = text_at(payload, *path)
+    return (found,) if found else names_at(payload, *path, name="name")
 
 
 def _expect_standard(delivery: Delivery, secret: str, now: float) -> None:
