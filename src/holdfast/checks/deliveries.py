@@ -1,4 +1,4 @@
-"""Compares deliveries with what followed from them: each received once and judged, and one task for each key of a rule."""
+"""Compares deliveries with what followed: each is received once and judged, and each key of a rule has one task."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from holdfast.errors import SignatureRefused
-from holdfast.integrations.triggers.event import Delivery, Handshake, TriggerEvent, decode_object, text_at
+from holdfast.integrations.triggers.event import Delivery, Handshake, TriggerEvent, decode_object, expect_module, text_at
 
 CatchUp = Literal["none", "last", "all"]
 # A moment that is seen this much later was missed: no run was alive, or the machine slept.
@@ -29,11 +29,12 @@ class CronSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     catch_up: CatchUp = "none"
 
     def __post_init__(self) -> None:
+        expect_module("cronsim")
         from cronsim import CronSim, CronSimError
 
         try:
             zone = ZoneInfo(self.zone)
-        except (OSError, ValueError):
+        except (KeyError, OSError, ValueError):
             raise ValueError(f"there is no time zone {self.zone!r}; write it as in Europe/Berlin") from None
         try:
             next(CronSim(self.schedule, datetime(2026, 1, 1, tzinfo=zone)))

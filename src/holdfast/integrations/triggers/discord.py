@@ -16,6 +16,7 @@ from holdfast.integrations.triggers.event import (
     TriggerEvent,
     decode_object,
     dig,
+    expect_module,
     first_text,
     id_of,
     list_at,
@@ -34,6 +35,9 @@ class DiscordSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     public_key: SecretRef
     type: str = "discord"
     ours: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        expect_module("cryptography")
 
 
 class DiscordSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -88,6 +89,12 @@ class TriggerSource(Protocol):
 
     def answer(self, tasks: list[str]) -> dict[str, Any] | None:
         """What the service is to be answered, where it asks for a certain form."""
+
+
+def expect_module(name: str) -> None:
+    """For the settings of a source that needs a package of the extra `connect`."""
+    if importlib.util.find_spec(name) is None:
+        raise ValueError(f"it needs the package {name}: install holdfast[connect]")
 
 
 def decode_object(body: bytes) -> dict[str, Any]:

@@ -116,6 +116,10 @@ class _Reader:
             said, _, where = str(error).partition(" - at `$")
             if unknown := re.search(r"unknown field `(.*?)`", said):
                 where = f"{where.rstrip('`')}.{unknown[1]}"
+            if "got `object`" in said:
+                said += ": put a text that begins with { in quotes"
+            if "matching regex" in said and "env:" in said:
+                said = "expected a reference to a secret: env:NAME, file:PATH or command:WORDS"
             parts = re.findall(r"\[(\d+)\]|([^.\[\]`]+)", where.replace("[...]", ""))
             path = [*at, *(int(number) if number else name for number, name in parts)]
             raise self._wrong(path, f"{said[0].lower()}{said[1:]}".replace("`", "")) from None
