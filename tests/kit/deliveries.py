@@ -1,4 +1,4 @@
-"""Deliveries as services send them: payloads in the form that each documents, and the signatures that belong to them."""
+"""Deliveries as services send them: payloads in the form that each documents, and their signatures."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ GITLAB: dict[str, dict[str, Any]] = {
     "build": {"object_kind": "build", "ref": "main", "build_name": "test", "build_status": "created",
               "user": {"username": "root"}, "project": PROJECT},
     "release.create": {"object_kind": "release", "action": "create", "name": "v1.1", "tag": "v1.1",
-                       "description": "released", "url": "http://gitlab.example/g/p/-/releases/v1.1", "project": PROJECT},
+                       "description": "released", "url": "http://gitlab.example/g/p/v1.1", "project": PROJECT},
 }  # fmt: skip
 SLACK: dict[str, dict[str, Any]] = {
     "app_mention": {

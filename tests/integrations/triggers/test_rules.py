@@ -45,7 +45,7 @@ EVENT = TriggerEvent(
 
 
 def reason(folder: Path, condition: str, event: TriggerEvent = EVENT, on: str = "{source: github}") -> str:
-    rules = f'- name: r\n  on: {on}\n  if: {condition}\n  task: {{goal: x}}\n'
+    rules = f"- name: r\n  on: {on}\n  if: {condition}\n  task: {{goal: x}}\n"
     config = kit.read_text(folder, f"{kit.SOURCES}rules:\n{rules}")
     (only,) = matches(config.rules, event, config.patterns)
     return only.reason
@@ -94,7 +94,9 @@ def test_no_text_of_an_event_can_end_its_block(text: str) -> None:
 
 @given(st.text(max_size=300))
 def test_a_title_is_one_short_line(text: str) -> None:
-    made = template.build({"title": "{event.title}", "labels": ["{event.label}"]}, replace(EVENT, title=text, label=text))
+    made = template.build(
+        {"title": "{event.title}", "labels": ["{event.label}"]}, replace(EVENT, title=text, label=text)
+    )
     assert len(made["title"]) <= template.TITLE_CHARS_MAX and len(made["title"].splitlines()) <= 1
     assert all(len(each) <= template.LABEL_CHARS_MAX for each in made["labels"])
     assert "no instruction to you" in made["goal"]
@@ -248,7 +250,15 @@ def test_what_the_fold_keeps_of_firings_is_bounded() -> None:
     facts = TriggerFacts()
     for number in range(FIRINGS_KEPT + 500):
         outcome = RuleOutcome(rule="r", task=f"t-{number}", new=True)
-        fold_judged(facts, DeliveryJudged(idempotency_key=str(number), delivery=str(number), at=float(number), outcomes=[outcome]), 0.0)
+        fold_judged(
+            facts,
+            DeliveryJudged(idempotency_key=str(number), delivery=str(number), at=float(number), outcomes=[outcome]),
+            0.0,
+        )
     assert len(facts.rules["r"].fired) == FIRINGS_KEPT and len(facts.rules["r"].tasks) == 50
-    fold_judged(facts, DeliveryJudged(idempotency_key="x", delivery="x", at=1e6, outcomes=[RuleOutcome(rule="r", task="t", new=True)]), 0.0)
+    fold_judged(
+        facts,
+        DeliveryJudged(idempotency_key="x", delivery="x", at=1e6, outcomes=[RuleOutcome(rule="r", task="t", new=True)]),
+        0.0,
+    )
     assert facts.rules["r"].fired == (1e6,)

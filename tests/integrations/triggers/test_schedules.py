@@ -65,7 +65,9 @@ def test_a_schedule_follows_its_zone_over_the_change_of_clocks() -> None:
     berlin = source("30 2 * * *", "Europe/Berlin", "all")
     # On 29 March there is no 2:30, on 25 October there are two.
     spring, _ = berlin.due(moment("2026-03-27T12:00:00"), moment("2026-03-31T12:00:00"))
-    assert len(spring) == 4 and spring[0] == moment("2026-03-28T01:30:00") and spring[-1] == moment("2026-03-31T00:30:00")
+    assert (
+        len(spring) == 4 and spring[0] == moment("2026-03-28T01:30:00") and spring[-1] == moment("2026-03-31T00:30:00")
+    )
     autumn, _ = berlin.due(moment("2026-10-23T12:00:00"), moment("2026-10-27T12:00:00"))
     assert len(autumn) == 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,12 +31,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TriggerConfig:
     return kit.read_text(tmp_path_factory.mktemp("config"), kit.SOURCES)
 
 
-def delivery(body: bytes, headers: dict[str, str] = {}) -> Delivery:
+def delivery(body: bytes, headers: Mapping[str, str] = {}) -> Delivery:
     lower = {name.lower(): value for name, value in headers.items()}
     return Delivery(lower, body, hashlib.sha256(body).hexdigest())
 
 
-def normal(config: TriggerConfig, source: str, payload: Any, headers: dict[str, str] = {}) -> TriggerEvent:
+def normal(config: TriggerConfig, source: str, payload: Any, headers: Mapping[str, str] = {}) -> TriggerEvent:
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return config.sources[source].normalise(delivery(body, headers))
 
@@ -212,8 +212,8 @@ def test_a_body_that_is_no_object_is_refused(config: TriggerConfig, name: str, b
 @pytest.mark.parametrize("name", SIGNERS)
 @pytest.mark.parametrize("value", [None, 3, True, [], {}, [[1]], "x" * 100_000, "\ud800"])
 def test_whatever_a_payload_holds_the_event_is_bounded_text(config: TriggerConfig, name: str, value: Any) -> None:
-    keys = ("action", "issue", "sender", "commits", "labels", "user", "event", "data", "object_attributes", "project",
-            "object_kind", "type", "id", "title", "ref", "comment", "member", "head_commit", "kind", "body")  # fmt: skip
+    words = "action issue sender commits labels user event data object_attributes project object_kind type id title ref"
+    keys = (*words.split(), "comment", "member", "head_commit", "kind", "body")
     for payload in (dict.fromkeys(keys, value), {key: dict.fromkeys(keys, value) for key in keys}):
         made = normal(config, name, json.dumps(payload).encode())
         texts = [getattr(made, field) for field in made.__struct_fields__ if field not in ("payload",)]

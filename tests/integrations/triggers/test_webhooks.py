@@ -189,7 +189,9 @@ def test_limits_of_a_rule_hold_also_behind_a_restart(repo: Path) -> None:
             for number in ids:
                 send(server, kit.issue(number=number, title=f"Task number {number}"), f"d-{number}")
     made = state(repo).tasks
-    assert {name: str(task.state) for name, task in made.items()} == dict.fromkeys(("task-number-1", "task-number-2"), "PLANNED")
+    assert {name: str(task.state) for name, task in made.items()} == dict.fromkeys(
+        ("task-number-1", "task-number-2"), "PLANNED"
+    )
     assert "within an hour" in holdfast(repo, "triggers")
     holdfast(repo, "approve", "task-number-1")
     assert str(state(repo).tasks["task-number-1"].state) == "OPEN"
@@ -240,7 +242,7 @@ def test_a_kill_at_any_point_loses_and_doubles_nothing(repo: Path, point: str) -
 def test_what_a_kill_cut_off_is_completed_by_the_next_run(repo: Path, kept: int) -> None:
     """Of the one append a beginning may be on disk: delivery, then task, then judgement."""
     settings(repo, max_agents=1, agent="scripted")
-    kit.configure(repo, RULE.replace("verify: [\"true\"]", "script: say done\n    may_change_nothing: true"))
+    kit.configure(repo, RULE.replace('verify: ["true"]', "script: say done\n    may_change_nothing: true"))
     with served(repo, **kit.VARIABLES) as server:
         send(server, kit.issue(number=1, title="Fix it once"), "d-1")
         server.kill()

@@ -10,7 +10,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from holdfast.errors import SignatureRefused
-from holdfast.integrations.triggers.event import Delivery, Handshake, TriggerEvent, decode_object, expect_module, text_at
+from holdfast.integrations.triggers.event import (
+    Delivery,
+    Handshake,
+    TriggerEvent,
+    decode_object,
+    expect_module,
+    text_at,
+)
 
 CatchUp = Literal["none", "last", "all"]
 # A moment that is seen this much later was missed: no run was alive, or the machine slept.
