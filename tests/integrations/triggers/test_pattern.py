@@ -61,6 +61,6 @@ UNSUPPORTED = (
 
 
 @pytest.mark.parametrize("pattern", UNSUPPORTED)
-def test_what_is_not_supported_is_refused(pattern: str) -> None:
+def test_a_pattern_that_is_not_supported_is_refused(pattern: str) -> None:
     with pytest.raises(PatternInvalid):
         Pattern(pattern)

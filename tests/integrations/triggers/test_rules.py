@@ -246,7 +246,7 @@ def test_an_event_that_names_a_task_of_the_rule_is_an_echo_and_many_set_it_aside
     assert "3 times" in breaks(facts, breaker, 400.0) and not breaks(facts, breaker, 400.0 + 600)
 
 
-def test_what_the_fold_keeps_of_firings_is_bounded() -> None:
+def test_the_firings_that_the_fold_keeps_are_bounded() -> None:
     facts = TriggerFacts()
     for number in range(FIRINGS_KEPT + 500):
         outcome = RuleOutcome(rule="r", task=f"t-{number}", new=True)

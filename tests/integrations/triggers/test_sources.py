@@ -149,7 +149,7 @@ def test_a_push_to_github_has_its_branch_its_paths_and_its_newest_message(config
 
 
 @pytest.mark.parametrize("kind", kit.GITLAB)
-def test_what_gitlab_documents_becomes_an_event(config: TriggerConfig, kind: str) -> None:
+def test_a_payload_of_gitlabs_form_becomes_an_event(config: TriggerConfig, kind: str) -> None:
     made = normal(config, "gitlab", kit.GITLAB[kind], kit.gitlab(b""))
     assert made.kind == kind and made.id == "g-1" and made.repository == "g/p"
     assert made.actor or kind == "release.create"
@@ -161,7 +161,7 @@ def test_what_gitlab_documents_becomes_an_event(config: TriggerConfig, kind: str
 
 
 @pytest.mark.parametrize("kind", kit.SLACK)
-def test_what_slack_documents_becomes_an_event(config: TriggerConfig, kind: str) -> None:
+def test_a_payload_of_slacks_form_becomes_an_event(config: TriggerConfig, kind: str) -> None:
     made = normal(config, "slack", kit.SLACK[kind], {"Content-Type": "application/json"})
     assert made.kind == kind and made.id == kit.SLACK[kind]["event_id"] and made.actor == "U061F7AUR"
 
@@ -172,7 +172,7 @@ def test_a_slash_command_of_slack_is_a_form(config: TriggerConfig) -> None:
 
 
 @pytest.mark.parametrize("kind", kit.DISCORD)
-def test_what_discord_documents_becomes_an_event(config: TriggerConfig, kind: str) -> None:
+def test_a_payload_of_discords_form_becomes_an_event(config: TriggerConfig, kind: str) -> None:
     made = normal(config, "discord", kit.DISCORD[kind])
     assert made.kind == kind and made.actor
     assert made.id == kit.DISCORD[kind].get("id", made.digest)
@@ -211,7 +211,7 @@ def test_a_body_that_is_no_object_is_refused(config: TriggerConfig, name: str, b
 
 @pytest.mark.parametrize("name", SIGNERS)
 @pytest.mark.parametrize("value", [None, 3, True, [], {}, [[1]], "x" * 100_000, "\ud800"])
-def test_whatever_a_payload_holds_the_event_is_bounded_text(config: TriggerConfig, name: str, value: Any) -> None:
+def test_an_event_is_bounded_text_whatever_its_payload_holds(config: TriggerConfig, name: str, value: Any) -> None:
     words = "action issue sender commits labels user event data object_attributes project object_kind type id title ref"
     keys = (*words.split(), "comment", "member", "head_commit", "kind", "body")
     for payload in (dict.fromkeys(keys, value), {key: dict.fromkeys(keys, value) for key in keys}):

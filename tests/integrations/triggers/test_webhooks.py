@@ -239,7 +239,7 @@ def test_a_kill_at_any_point_loses_and_doubles_nothing(repo: Path, point: str) -
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
-def test_what_a_kill_cut_off_is_completed_by_the_next_run(repo: Path, kept: int) -> None:
+def test_a_delivery_that_a_kill_cut_off_is_completed_by_the_next_run(repo: Path, kept: int) -> None:
     """Of the one append a beginning may be on disk: delivery, then task, then judgement."""
     settings(repo, max_agents=1, agent="scripted")
     kit.configure(repo, RULE.replace('verify: ["true"]', "script: say done\n    may_change_nothing: true"))

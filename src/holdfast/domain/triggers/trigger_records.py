@@ -1,6 +1,6 @@
 """Deliveries and the rules that they fired, as entries and as their fold.
 
-A delivery is journalled with its body as a blob before anybody is told that it has arrived. Then the rules are judged:
+A delivery is journalled with its body as a blob before it is acknowledged. Then the rules are judged:
 the tasks are journalled, and behind them one entry that says what every rule made of it. A delivery without that entry
 was cut off by a kill, and the next run judges it: what it had made is found under its keys, and not made again.
 """

@@ -35,7 +35,7 @@ def expect_one_of(wanted: str, given: Collection[str]) -> None:
 
 
 def expect_fresh(timestamp: str, now: float) -> None:
-    """Without this, whoever recorded a signed delivery could send it again at any time under another id."""
+    """Without this, a recorded delivery could be sent again at any time, under another id."""
     try:
         moment = float(timestamp)
     except ValueError:

@@ -100,7 +100,7 @@ def quote(text: str, what: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Without characters that nobody sees: they would hide words from a person who looks at the task."""
+    """Without characters that nobody sees: they would hide words from a person."""
     return "".join(
         each
         for each in text

@@ -76,7 +76,9 @@ class _Reader:
             if rule.name in rules:
                 raise self._wrong(["rules", number, "name"], f"there are two rules {rule.name}")
             rules[rule.name] = rule
-        return TriggerConfig(str(self._path), sources, types, tuple(rules.values()), top.breaker, patterns)
+        return TriggerConfig(
+            str(self._path), sources, types, tuple(rules.values()), breaker=top.breaker, patterns=patterns
+        )
 
     def _source(self, name: str, given: dict[str, Any], types: dict[str, str]) -> TriggerSource:
         if not _NAME.fullmatch(name):

@@ -1,7 +1,7 @@
 """Limits on deliveries, which strangers may send: so many a second for each source, and so many bytes at once in all.
 
 A bucket for each source: so many at once, then one for each PAUSE_S. It is kept in memory, and begins anew with the
-server. Whoever is over it is told when to come again; services that deliver again lose nothing.
+server. A sender over the limit is answered with the time to come again; services that deliver again lose nothing.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class DeliveryRow(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: list[RuleOutcome] = []
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a rule would make of an event; `reason`: why it would not fire."""
 
     rule: str
@@ -125,7 +125,7 @@ def _delivery_row(received: DeliveryReceived, judged: DeliveryJudged | None) -> 
     )
 
 
-def verdicts(config: TriggerConfig, event: TriggerEvent, facts: TriggerFacts, now: float) -> list[Verdict]:
+def verdicts(config: TriggerConfig, event: TriggerEvent, facts: TriggerFacts, now: float) -> list[RuleVerdict]:
     """What each rule would make of an event now. Whether its key has a task, only a run can tell."""
     from holdfast.integrations.triggers import template
 
@@ -136,5 +136,5 @@ def verdicts(config: TriggerConfig, event: TriggerEvent, facts: TriggerFacts, no
         reason = own or match.reason or refusal(rule, facts.rules.get(rule.name, RuleFacts()), now)
         task = {} if reason else template.build(rule.task, event)
         key = "" if reason else template.fill(rule.key, event)
-        found.append(Verdict(rule=rule.name, fires=not reason, reason=reason, key=key, task=task))
+        found.append(RuleVerdict(rule=rule.name, fires=not reason, reason=reason, key=key, task=task))
     return found
