@@ -1,4 +1,4 @@
-"""What a person is told of a setup: that it runs, how long it took, and what it made that would land."""
+"""The lines about a setup: that it runs, how long it took, and which files it made that would land."""
 
 from __future__ import annotations
 
