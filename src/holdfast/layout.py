@@ -65,6 +65,7 @@ class Attempt:
     gates_begun = PathEntry("gates-begun.json", "durable")
     hooks = PathEntry("hooks.json", "durable")
     hooks_lock = PathEntry("hooks.lock", "durable")
+    hook_now = PathEntry("hook-now.json", "ephemeral")
     state = PathEntry("state.json", "projection")
     prompt = PathEntry("prompt.txt", "ephemeral")
     agent = PathEntry("agent/", "ephemeral", on_demand=True)

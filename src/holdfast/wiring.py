@@ -40,9 +40,9 @@ from holdfast.domain.entries import AuditNoted
 from holdfast.domain.state import State
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.effects import carry_out
 from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
+from holdfast.engine.starting.worktree_hooks import set_up
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.outbox.publish import Publish
@@ -150,7 +150,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
-    verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
     return context
 
 

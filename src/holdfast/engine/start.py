@@ -30,7 +30,7 @@ from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
 from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order
-from holdfast.engine.starting.worktree_hooks import after_start
+from holdfast.engine.starting.worktree_hooks import after_start, set_up
 from holdfast.errors import (
     BudgetTaken,
     DefinitionLost,
@@ -248,7 +248,7 @@ def _prepare(context: RunContext, planned: _PlannedStart) -> tuple[contextlib.Ex
     task, found, place = planned.task, planned.found, planned.place
     make_tree = functools.partial(hold, context.worktrees, task, found.base, found.snapshot, found.begin)
     with contextlib.ExitStack() as stack:
-        preparing = context.preparation.prepare(place, make_tree, functools.partial(carry_out, context))
+        preparing = context.preparation.prepare(place, make_tree, functools.partial(set_up, context))
         prepared = stack.enter_context(preparing)
         for told in prepared.notes:
             context.note(task.id, told)

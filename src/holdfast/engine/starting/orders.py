@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 
 import msgspec
@@ -87,7 +88,7 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
 
 
 def shell() -> Launch:
-    return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
+    return Launch((shutil.which(os.environ.get("SHELL", "")) or "/bin/sh",), uses_model=False)
 
 
 def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse | None) -> AttemptLimits:

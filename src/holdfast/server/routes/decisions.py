@@ -118,9 +118,11 @@ class ResumedWith(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GivenBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`park`: it goes on when a person says so, with `resume`."""
+    """`park`: it goes on when a person says so, with `resume`. `done`: the work is finished, and the worktree as it is
+    goes on to be verified and landed."""
 
     park: bool = False
+    done: bool = False
 
 
 class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
