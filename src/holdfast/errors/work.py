@@ -284,6 +284,11 @@ class NobodyServes(HoldfastError, exit_code=21):
     """No server is running for {path}. Nothing was opened; type `holdfast run` or `holdfast serve`."""
 
 
+class ExtraMissing(HoldfastError, exit_code=22):
+    """This needs the extra `{extra}`, which is not installed. Nothing was changed; in the environment of Holdfast, type
+    `pip install 'holdfast[{extra}]'`."""
+
+
 # -- whose fault it is ------------------------------------------------------------------------------------------------
 
 # What is on disk is no longer certain: the process ends, and the next run continues from the disk.

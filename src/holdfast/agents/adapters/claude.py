@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.agents.common import hook, json_fields, prices, resets
-from holdfast.agents.common.cli_base import RETRY_S_MAX, Calls, Cli, broke_off, home, mentions, refused, server_as_json
+from holdfast.agents.common.cli_base import (
+    RETRY_S_MAX,
+    Calls,
+    Cli,
+    broke_off,
+    home,
+    mentions,
+    references,
+    refused,
+    server_as_json,
+)
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
@@ -84,12 +94,13 @@ class Claude(Cli):
         argv += [*self.flags(work), "--settings", "{files}/settings.json"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
-        argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
+        servers = self.servers_of(work)
+        argv += ["--mcp-config", "{files}/mcp.json"] if servers else []
         policy = work.policy or PermissionPolicy("ask" if self.permission.mode == "ask" else "skip")
         files = {"settings.json": _settings(asks=policy.is_kept), hook.SCRIPT_NAME: hook.SCRIPT}
-        if self.servers:
-            servers = {each.name: server_as_json(each) for each in self.servers}
-            files["mcp.json"] = msgspec.json.encode({"mcpServers": servers}).decode()
+        if servers:
+            named = {each.name: server_as_json(each) for each in servers}
+            files["mcp.json"] = msgspec.json.encode({"mcpServers": named}).decode()
         env = {"DISABLE_AUTOUPDATER": "1"}
         if os.geteuid() == 0:
             # Without it Claude Code refuses to work without asking as root.
@@ -100,7 +111,7 @@ class Claude(Cli):
             stdin="" if work.answers else work.prompt,
             env=env,
             files=files,
-            references=self.references,
+            references=references(servers),
             has_hook=True,
             counted=work.counted,
             counted_usd=work.counted_usd,

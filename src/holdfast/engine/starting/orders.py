@@ -56,6 +56,7 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         counted_usd=used.usd,
         policy=policy_of(context.config, made, agent.name),
         answers=facts.answers,
+        has_tools=context.has_tools and not facts.is_interactive,
     )
     launch = (agent.interactive(work) or shell()) if facts.is_interactive else agent.launch(work)
     # A task's own command, started anew, would do everything again; and a person's conversation is the person's.

@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.conversation import reviews
+from holdfast.server.routes.conversation import asks, reviews
 
 
 def all_operations() -> list[Operation]:
@@ -43,6 +43,7 @@ def all_operations() -> list[Operation]:
         *journal.OPERATIONS,
         *decisions.OPERATIONS,
         *reviews.OPERATIONS,
+        *asks.OPERATIONS,
         *attempts.OPERATIONS,
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
