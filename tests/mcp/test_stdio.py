@@ -46,7 +46,7 @@ def test_where_no_run_lives_the_tools_do_what_the_commands_do(repo: Path) -> Non
         assert (await client.call("questions")).json == []
         again = await client.call("add_task", id="new", goal="x")
         assert again.is_error and "new" in again.text
-        assert (await client.call("cancel_task", task="new")).json["tasks"][0]["state"] == "CANCELLED"
+        assert (await client.call("cancel_task", task="new")).json[0]["state"] == "CANCELLED"
         unknown = await client.call("cancel_task", task="--help")
         assert unknown.is_error and "--help" in unknown.text
         for name, given in (("show_review_diff", {"path": "a"}), ("list_tasks", {"text": "x"})):
