@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,19 @@ from holdfast.server.serving import read_address
 from holdfast.storage.journal.reader import Chain
 from kit.model_server import Call, Step
 from kit.waiting import wait_for
-from real_agents.kits import ALL_KITS, CLAUDE, CODEX, Kit
+from real_agents.kits import ALL_KITS, CLAUDE, CODEX, GEMINI_ACP, Kit
 from real_agents.site import WAIT_S, Site
 
-ONLY = tuple(kit for kit in ALL_KITS if kit.mcp_tool is not None)
+
+def _trusting(kit: Kit) -> Kit:
+    """Gemini CLI starts no MCP server in a folder that it does not trust."""
+    if kit is not GEMINI_ACP:
+        return kit
+    (entry,) = kit.settings["agents"]
+    return replace(kit, settings={**kit.settings, "agents": [{**entry, "acp": [*entry["acp"], "--skip-trust"]}]})
+
+
+ONLY = tuple(_trusting(kit) for kit in ALL_KITS if kit.mcp_tool is not None)
 TOKEN = b"hfa_"
 
 
@@ -79,7 +89,9 @@ def _session(site: Site, kit: Kit) -> list[str]:
         return ["claude", "-p", "Add a task.", "--model", str(kit.settings["model"]), *given]
     settings = site.home / ".codex" / "config.toml"
     settings.write_text(f"{settings.read_text()}\n{text}")
+    # It begins without a server that is still starting, unless that is required.
     options = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    options += ["-c", "mcp_servers.holdfast.required=true"]
     return ["codex", "exec", *options, "--model", str(kit.settings["model"]), "Add a task."]
 
 
@@ -102,7 +114,7 @@ def test_a_persons_own_session_adds_a_task(kit: Kit, tmp_path: Path, is_served: 
             timeout=WAIT_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "It is added." in done.stdout and site.model.requests[-1].has("Write b.txt.")
+        assert "It is added." in done.stdout
         if is_served:
             assert read_state(site.layout)[0].tasks["new"].state is TaskState.OPEN
         else:

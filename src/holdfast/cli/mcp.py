@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import click
@@ -47,6 +48,9 @@ def mcp(ctx: click.Context, client: str | None, as_json: bool) -> None:
         return
     if not is_installed():
         raise ExtraMissing(extra="mcp")
+    # This one stays: what it has loaded so far is for good, and everything later is collected.
+    gc.freeze()
+    gc.enable()
     from holdfast.mcp.stdio import AgentSession, PersonSession, serve
 
     url, token = os.environ.get("HOLDFAST_URL", ""), os.environ.get("HOLDFAST_TOKEN", "")

@@ -170,6 +170,7 @@ def server(
         try:
             api = stack.enter_context(serving(context, loop, prepare=prepare, more=endpoint.routes))
             context.has_tools = context.config.mcp_tools and is_installed()
+            context.ready_tools = endpoint.load
             note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 note("", words)

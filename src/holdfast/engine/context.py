@@ -183,6 +183,8 @@ class RunContext:
 
     # Whether agents that take MCP servers get our own: a server offers it, and the settings do not refuse it.
     has_tools: bool = False
+    # Makes that server ready beside us, before an agent that was started asks it.
+    ready_tools: Callable[[], None] = field(default=lambda: None)
     # Whether a server answers beside this run.
     serves: bool = False
 

@@ -8,6 +8,8 @@ restart of the run loses nothing and no token outlives its worth. The SDK is imp
 from __future__ import annotations
 
 import asyncio
+import functools
+import threading
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +81,12 @@ class McpEndpoint:
                 await is_open.wait()
                 self._manager = manager
         return self._manager
+
+
+@functools.cache
+def load() -> None:
+    """Imports the SDK beside the caller: some CLIs begin without the tools of a server that takes its time."""
+    threading.Thread(target=_make_manager, name="mcp", daemon=True).start()
 
 
 def _make_manager() -> StreamableHTTPSessionManager:

@@ -31,13 +31,20 @@ VERSION_CHARS_MAX = 100
 
 
 class ProtocolAgent:
-    # Whether it resumes only the agent can tell: what it cannot load begins anew, with the history in its prompt.
-    can = Can(resume=True, cost="reported", mcp=True, asks="held")
     install = ""
 
     def __init__(self, declared: DeclaredAgent, servers: Sequence[McpServer] = ()) -> None:
         self._declared, self._servers = declared, tuple(servers)
         self.name = declared.name
+
+    @property
+    def can(self) -> Can:
+        """Whether it resumes only the agent can tell: what it cannot load begins anew, with the history in its prompt.
+
+        Gemini CLI starts no MCP server in a folder that it was not told to trust.
+        """
+        is_distrustful = Path(self._program).name == "gemini" and "--skip-trust" not in self._declared.acp
+        return Can(resume=True, cost="reported", mcp=not is_distrustful, asks="held")
 
     @property
     def _program(self) -> str:
@@ -97,7 +104,7 @@ class ProtocolAgent:
         declared = self._declared
         policy = work.policy or PermissionPolicy(self._mode)
         # Each under the same name: the stream takes the first that the agent can speak to.
-        servers = (*self._servers, OWN, OWN_COMMAND) if work.has_tools else self._servers
+        servers = (*self._servers, OWN, OWN_COMMAND) if work.has_tools and self.can.mcp else self._servers
         names_model = any("{model}" in part for part in declared.acp)
         call = ProtocolCall(
             title=self.name,

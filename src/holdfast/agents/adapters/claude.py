@@ -34,13 +34,15 @@ from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
 from holdfast.questions.records import Verdict
-from holdfast.questions.rules import PermissionPolicy
+from holdfast.questions.rules import PermissionPolicy, PermissionRule
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
 
 # The first refused key may be one that is about to be renewed.
 REFUSED_KEYS_MAX = 2
+# As config/mcp.py has it, which is slow to import for a runner.
+OWN_NAME = "holdfast"
 # Each says that the model is reached through a cloud, which has a sign-in of its own.
 CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
@@ -96,7 +98,12 @@ class Claude(Cli):
         argv += ["--resume", work.session] if work.session else []
         servers = self.servers_of(work)
         argv += ["--mcp-config", "{files}/mcp.json"] if servers else []
+        # Also where it would ask: what these do is what the agent's token may do, and asking is one of them.
+        argv += ["--allowedTools", f"mcp__{OWN_NAME}"] if work.has_tools else []
         policy = work.policy or PermissionPolicy("ask" if self.permission.mode == "ask" else "skip")
+        if work.has_tools and policy.is_kept:
+            own = PermissionRule("allow", f"mcp__{OWN_NAME}__*")
+            policy = msgspec.structs.replace(policy, rules=(*policy.rules, own))
         files = {"settings.json": _settings(asks=policy.is_kept), hook.SCRIPT_NAME: hook.SCRIPT}
         if servers:
             named = {each.name: server_as_json(each) for each in servers}

@@ -43,6 +43,9 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     made, agent = facts.made, facts.agent
+    has_tools = context.has_tools and agent.can.mcp and not facts.is_interactive
+    if has_tools:
+        context.ready_tools()
     used = session_use(context.layout, task.id, task.attempts, facts.session)
     work = Work(
         task=task.id,
@@ -56,7 +59,7 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         counted_usd=used.usd,
         policy=policy_of(context.config, made, agent.name),
         answers=facts.answers,
-        has_tools=context.has_tools and not facts.is_interactive,
+        has_tools=has_tools,
     )
     launch = (agent.interactive(work) or shell()) if facts.is_interactive else agent.launch(work)
     # A task's own command, started anew, would do everything again; and a person's conversation is the person's.
