@@ -90,7 +90,7 @@ def test_a_server_that_is_gone_and_a_token_that_is_worth_nothing_are_sentences(r
     assert "hfa_a.1.1.x" not in done.stderr
 
 
-def test_it_loads_neither_the_api_nor_the_sdk(repo: Path) -> None:
+def test_the_command_loads_neither_the_api_nor_the_sdk(repo: Path) -> None:
     script = "import sys, holdfast.mcp.agent_command; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=repo)
     loaded = set(done.stdout.split())

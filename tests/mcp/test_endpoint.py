@@ -27,7 +27,9 @@ ACCEPT = {"accept": "application/json, text/event-stream", "content_type": "appl
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with served(make_repo(tmp_path_factory.mktemp("server") / "repo")) as serving:
+    """One that starts no agents, for all tests here, with a task that nobody touches."""
+    repo = make_repo(tmp_path_factory.mktemp("server") / "repo", untouched="write a.txt x")
+    with served(repo) as serving:
         yield serving
 
 
@@ -108,7 +110,7 @@ def test_a_page_of_another_origin_speaks_to_nobody(server: Server, headers: dict
     assert (answer.status, answer.code) == (403, "origin_foreign")
 
 
-def test_there_is_nothing_to_follow_and_no_session_to_end(server: Server) -> None:
+def test_the_endpoint_has_nothing_to_follow_and_no_session_to_end(server: Server) -> None:
     for method in ("GET", "DELETE", "PUT"):
         answer = server.operator.ask(method, "/mcp", **ACCEPT)
         assert (answer.status, answer.headers["allow"]) == (405, "POST")

@@ -36,7 +36,7 @@ def test_a_person_speaks_to_the_run_that_lives(repo: Path, mode: str) -> None:
     sound(repo)
 
 
-def test_where_no_run_lives_the_tools_do_what_the_commands_do(repo: Path) -> None:
+def test_the_tools_do_what_the_commands_do_where_no_run_lives(repo: Path) -> None:
     async def act(client: ToolClient) -> None:
         assert (await client.call("list_tasks")).json["tasks"] == []
         goal = 'Write it.\n--not-an-option: "quoted"'

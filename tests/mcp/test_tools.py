@@ -18,7 +18,7 @@ from holdfast.server.routes import all_operations
 FLAGGED = [each for each in all_operations() if each.tool is not None]
 ROLES: tuple[Any, ...] = ("operator", "reader", "agent")
 TOOLS_OF_ALL = [tool for role in ROLES for tool in tools_of(role).values()]
-# What a person's session cannot do where no run lives: it is told what to type.
+# What a person's session cannot do where no run lives: the answer says what to type.
 NEED_A_RUN = {"review_task", "show_review_diff"}
 
 
@@ -34,7 +34,7 @@ def test_a_flagged_operation_is_offered_and_fit_to_be_a_tool(operation: Operatio
         assert operation.parameters == ["task"] and operation.right in ("read", "work"), "it is about one task"
         assert operation.name.endswith("_task")
     if operation.changes and operation.tool == "agent":
-        assert operation.hint, "a model is told when to call what changes something"
+        assert operation.hint, "a model has to know when to call it"
     assert any(tool.operation is operation or tool.operation.name == operation.name for tool in TOOLS_OF_ALL)
 
 

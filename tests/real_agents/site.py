@@ -5,6 +5,7 @@ The environment is made by hand: nothing of this machine's, or of the person who
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -125,6 +126,10 @@ class Site:
 
     def run(self, code: int | None = 0) -> str:
         return self.holdfast("run", "--plain", code=code)
+
+    def questions(self) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = json.loads(self.holdfast("questions", "--json"))
+        return found
 
     def begin(self, *args: str) -> subprocess.Popen[str]:
         """A run in the background, or another command that stays."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -37,11 +36,6 @@ def tool(kit: Kit, name: str, **arguments: Any) -> Call:
     return Call(kit.mcp_tool("holdfast", name).name, **arguments)
 
 
-def asked(site: Site) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(site.holdfast("questions", "--json"))
-    return found
-
-
 def test_a_working_agent_says_how_it_goes_and_asks_a_person_by_our_tools(kit: Kit, tmp_path: Path) -> None:
     with Site(tmp_path, kit) as site:
         file = site.add()
@@ -52,7 +46,7 @@ def test_a_working_agent_says_how_it_goes_and_asks_a_person_by_our_tools(kit: Ki
             Step("Done."),
         )
         run = site.begin()
-        (question,) = wait_for(lambda: asked(site))
+        (question,) = wait_for(lambda: site.questions())
         assert (question["kind"], question["preview"]) == ("words", "Which colour?")
         site.holdfast("answer", question["id"], "--say", "the-blue-one")
         site.finished(run)
@@ -119,3 +113,16 @@ def test_a_persons_own_session_adds_a_task(kit: Kit, tmp_path: Path, is_served: 
             assert read_state(site.layout)[0].tasks["new"].state is TaskState.OPEN
         else:
             assert (site.layout.backlog_open / "new.yaml").exists()
+
+
+def test_our_tools_need_nobodys_leave_where_calls_are_asked_about(kit: Kit, tmp_path: Path) -> None:
+    if kit not in (CLAUDE, CODEX):
+        pytest.skip(
+            "the others cannot be made to ask, or ask by protocol, where a call has no name that can be relied on"
+        )
+    with Site(tmp_path, kit, agents=[{"name": kit.name, "permissions": "ask"}]) as site:
+        site.add(may_change_nothing=True, verify=[])
+        site.model.then(Step("I say.", [tool(kit, "progress", message="half-4711")]), Step("Done."))
+        site.run()
+        assert site.task.state is TaskState.CLOSED and site.task.claim.progress == "half-4711"
+        assert not site.task.questions

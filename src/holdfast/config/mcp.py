@@ -51,9 +51,14 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return REFERENCE.search(value) is not None
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is Holdfast's own."""
+        return self.name == OWN_NAME
+
+    @property
     def references(self) -> tuple[str, ...]:
         """The variables that its values stand for."""
-        values = (*self.env.values(), *self.headers.values(), *([self.url] if self.name == OWN_NAME else []))
+        values = (*self.env.values(), *self.headers.values(), *([self.url] if self.is_own else []))
         return tuple(dict.fromkeys(name for value in values for name in REFERENCE.findall(value)))
 
 

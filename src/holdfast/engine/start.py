@@ -29,7 +29,7 @@ from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.prompt import PromptTree, WayBack, Words, prompt, template_problem
-from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order
+from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order, way_back
 from holdfast.engine.starting.worktree_hooks import after_start
 from holdfast.errors import (
     BudgetTaken,
@@ -211,9 +211,8 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         branch=context.branch,
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
-        way_back=way_back(context, agent),
     )
-    found = plan_start(inputs, task, made, agent)
+    found = plan_start(inputs, task, made, agent, way_back(context, agent))
     pins.pin(context.repo, context.layout, task.attempt.id, found.base)
     claim, threads = task.claim.number, context.preparing
     place = WorktreePlace(
@@ -242,13 +241,6 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         threads.begin(planned, functools.partial(_prepare, context, planned))
     else:
         _spawn(context, planned, caps, _prepare(context, planned))
-
-
-def way_back(context: RunContext, agent: Agent) -> WayBack:
-    """By what the agent speaks to this run; empty where the run does not serve, or the settings refuse the tools."""
-    if not context.config.mcp_tools or not context.serves:
-        return ""
-    return "tools" if agent.can.mcp and context.has_tools else "command"
 
 
 def _prepare(context: RunContext, planned: _PlannedStart) -> tuple[contextlib.ExitStack, Prepared]:
@@ -317,8 +309,7 @@ def _spawn(
 class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a start's plan; `holdfast prompt` has them without a run.
 
-    `base_of` knows the commit that any attempt began with, empty where nobody does. `way_back`: by what its agent
-    reaches a run that serves.
+    `base_of` knows the commit that any attempt began with, empty where nobody does.
     """
 
     repo: Path
@@ -328,7 +319,6 @@ class StartInputs(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     base_of: Callable[[str], str]
     journal: LedgerReader
-    way_back: WayBack = ""
 
     @property
     def worktrees(self) -> Worktrees:
@@ -345,7 +335,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     session: str
 
 
-def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
+def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent, back: WayBack = "") -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     is_full = bool(full_session_of(inputs.layout, inputs.config, task, agent))
     session = task.session if agent.can.resume and not is_full else ""
@@ -362,7 +352,7 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) 
             merged = merges.merge(inputs.worktrees.store, base, begun, "the work so far", who)
             begin, found = merged.commit or merged.marked, PromptTree(merged.conflicts, by)
     words = Words(inputs.layout, inputs.blobs, inputs.config)
-    text = prompt(words, task, made, found, resumes=bool(session), way_back=inputs.way_back)
+    text = prompt(words, task, made, found, resumes=bool(session), way_back=back)
     return StartPlan(base, snapshot, begin, text, session)
 
 

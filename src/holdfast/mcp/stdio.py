@@ -7,13 +7,12 @@ environment. Each call has a key: one whose answer was lost is asked again, and 
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import anyio
 import msgspec
 from mcp.server.stdio import stdio_server
 
@@ -42,7 +41,7 @@ def serve(session: ToolSession, *, for_agent: bool) -> None:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    anyio.run(main)
+    asyncio.run(main())
 
 
 def _keyed(tool: Tool, asked: ToolRequest) -> ToolRequest:
@@ -76,7 +75,7 @@ class AgentSession(NamedTuple):
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:
         asked = _keyed(tool, request_of(tool, arguments, self.task))
-        return await anyio.to_thread.run_sync(functools.partial(self._ask, tool, asked))
+        return await asyncio.to_thread(self._ask, tool, asked)
 
     def _ask(self, tool: Tool, asked: ToolRequest) -> ToolAnswer:
         try:
@@ -100,7 +99,7 @@ class PersonSession(NamedTuple):
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any]) -> ToolAnswer:
         asked = _keyed(tool, request_of(tool, arguments))
-        return await anyio.to_thread.run_sync(functools.partial(self._ask, tool, asked, arguments))
+        return await asyncio.to_thread(self._ask, tool, asked, arguments)
 
     def _ask(self, tool: Tool, asked: ToolRequest, arguments: Mapping[str, Any]) -> ToolAnswer:
         """Asks the run that lives now. One that died over it is followed by the next, under the same key."""

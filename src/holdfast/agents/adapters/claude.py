@@ -98,7 +98,7 @@ class Claude(Cli):
         argv += ["--resume", work.session] if work.session else []
         servers = self.servers_of(work)
         argv += ["--mcp-config", "{files}/mcp.json"] if servers else []
-        # Also where it would ask: what these do is what the agent's token may do, and asking is one of them.
+        # Also where it would ask: these do what the agent's token may do, and asking a person is one of them.
         argv += ["--allowedTools", f"mcp__{OWN_NAME}"] if work.has_tools else []
         policy = work.policy or PermissionPolicy("ask" if self.permission.mode == "ask" else "skip")
         if work.has_tools and policy.is_kept:

@@ -120,6 +120,8 @@ def _server(server: McpServer, number: int) -> tuple[dict[str, str], dict[str, s
         options["url"] = _toml(server.url)
         options |= {"http_headers": _table(plain)} if plain else {}
         options |= {"env_http_headers": _table(named)} if named else {}
+        # Our own tools do what the agent's token may do, and need no leave.
+        options |= {"default_tools_approval_mode": _toml("approve")} if server.is_own else {}
     else:
         call = [server.command, *server.args]
         if named:

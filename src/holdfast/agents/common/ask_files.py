@@ -57,7 +57,7 @@ def take(path: Path) -> Verdict | None:
 
 
 def read_answer(path: Path) -> Verdict | None:
-    """The answer, once it is there; it stays for whoever asks the same again."""
+    """The answer, once it is there; it stays, for the same question asked again."""
     return None if path.exists() else _read(path.with_suffix(".out"), Verdict)
 
 

@@ -15,6 +15,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
+from holdfast.engine.prompt import WayBack
 from holdfast.layout import Layout
 from holdfast.ports import Agent, Work
 from holdfast.processes.resources import of_machine
@@ -88,6 +89,13 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         prices={name: price.per_million for name, price in context.config.prices.items()},
         variables=dict(facts.variables),
     )
+
+
+def way_back(context: RunContext, agent: Agent) -> WayBack:
+    """By what the agent speaks to this run; empty where the run does not serve, or the settings refuse the tools."""
+    if not context.config.mcp_tools or not context.serves:
+        return ""
+    return "tools" if agent.can.mcp and context.has_tools else "command"
 
 
 def shell() -> Launch:
