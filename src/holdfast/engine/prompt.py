@@ -126,11 +126,12 @@ TEMPLATE += TOLD
 
 
 class Words(msgspec.Struct, frozen=True):
-    """The sources of a prompt's parts."""
+    """The sources of a prompt's parts. `way_back`: by what the agent speaks to the run."""
 
     layout: Layout
     blobs: Blobs
     config: Config
+    way_back: WayBack = ""
 
 
 class PromptTree(msgspec.Struct, frozen=True):
@@ -145,9 +146,7 @@ class PromptTree(msgspec.Struct, frozen=True):
     is_kept: bool = False
 
 
-def prompt(
-    words: Words, task: Task, made: Definition, tree: PromptTree, *, resumes: bool = False, way_back: WayBack = ""
-) -> str:
+def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resumes: bool = False) -> str:
     """The whole text. `resumes`: the agent goes on with a conversation that it remembers."""
     feedback = words.blobs.get(task.feedback).decode(errors="replace") if task.feedback else ""
     if not feedback and (source := fork_source(made)):
@@ -169,7 +168,7 @@ def prompt(
         "interrupted": _interrupted(task, tree),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
         "told": _messages(words.layout, task),
-        "tools": _tools(way_back),
+        "tools": _tools(words.way_back),
     }
     text = template(words.layout)
     if "{{told}}" not in text:

@@ -212,7 +212,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )
-    found = plan_start(inputs, task, made, agent, way_back(context, agent))
+    found = plan_start(inputs, task, made, agent, way_back(agent, context))
     pins.pin(context.repo, context.layout, task.attempt.id, found.base)
     claim, threads = task.claim.number, context.preparing
     place = WorktreePlace(
@@ -351,9 +351,8 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent, 
             who = merges.identity(inputs.repo, inputs.config)
             merged = merges.merge(inputs.worktrees.store, base, begun, "the work so far", who)
             begin, found = merged.commit or merged.marked, PromptTree(merged.conflicts, by)
-    words = Words(inputs.layout, inputs.blobs, inputs.config)
-    text = prompt(words, task, made, found, resumes=bool(session), way_back=back)
-    return StartPlan(base, snapshot, begin, text, session)
+    words = Words(inputs.layout, inputs.blobs, inputs.config, back)
+    return StartPlan(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
 
 
 def _work_so_far(inputs: StartInputs, task: Task, made: Definition) -> tuple[str, PreviousAttempt | None]:

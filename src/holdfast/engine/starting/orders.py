@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -91,11 +92,22 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     )
 
 
-def way_back(context: RunContext, agent: Agent) -> WayBack:
-    """By what the agent speaks to this run; empty where the run does not serve, or the settings refuse the tools."""
-    if not context.config.mcp_tools or not context.serves:
+class Served(Protocol):
+    """What is known of the server beside a run: whether it answers, and whether it has our tools."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def serves(self) -> bool: ...
+    @property
+    def has_tools(self) -> bool: ...
+
+
+def way_back(agent: Agent, served: Served) -> WayBack:
+    """By what the agent speaks to the run; empty where that does not serve, or the settings refuse the tools."""
+    if not served.config.mcp_tools or not served.serves:
         return ""
-    return "tools" if agent.can.mcp and context.has_tools else "command"
+    return "tools" if agent.can.mcp and served.has_tools else "command"
 
 
 def shell() -> Launch:
