@@ -37,6 +37,7 @@ ROOMS = [
     ["app"],
     ["views"],
     ["server"],
+    ["mcp"],
     ["cli"],
 ]
 # These are packages of several rooms.

@@ -71,6 +71,8 @@ class Attempt:
     agent = PathEntry("agent/", "ephemeral", on_demand=True)
     # Questions of the agent's own, by `holdfast ask`, and their answers.
     asks = PathEntry("asks/", "ephemeral", on_demand=True)
+    # The same by the API, which the sandbox shows to the agent and does not let it write.
+    tool_asks = PathEntry("tool-asks/", "ephemeral", on_demand=True)
     # One file for each answer that a living runner waits for.
     answers = PathEntry("answers/", "ephemeral", on_demand=True)
     stop = PathEntry("stop", "ephemeral")

@@ -28,8 +28,8 @@ from holdfast.domain.task_record import PreviousAttempt, Task, is_answered_start
 from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
-from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order
+from holdfast.engine.prompt import PromptTree, WayBack, Words, prompt, template_problem
+from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order, way_back
 from holdfast.engine.starting.worktree_hooks import after_start, set_up
 from holdfast.errors import (
     BudgetTaken,
@@ -212,7 +212,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )
-    found = plan_start(inputs, task, made, agent)
+    found = plan_start(inputs, task, made, agent, way_back(agent, context))
     pins.pin(context.repo, context.layout, task.attempt.id, found.base)
     claim, threads = task.claim.number, context.preparing
     place = WorktreePlace(
@@ -335,7 +335,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     session: str
 
 
-def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
+def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent, back: WayBack = "") -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     is_full = bool(full_session_of(inputs.layout, inputs.config, task, agent))
     session = task.session if agent.can.resume and not is_full else ""
@@ -351,7 +351,7 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) 
             who = merges.identity(inputs.repo, inputs.config)
             merged = merges.merge(inputs.worktrees.store, base, begun, "the work so far", who)
             begin, found = merged.commit or merged.marked, PromptTree(merged.conflicts, by)
-    words = Words(inputs.layout, inputs.blobs, inputs.config)
+    words = Words(inputs.layout, inputs.blobs, inputs.config, back)
     return StartPlan(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
 
 

@@ -208,7 +208,8 @@ class AcpStream:
 
     def _usable_servers(self) -> list[dict[str, Any]]:
         has_http = json_fields.at(self._can, "mcpCapabilities", "http") is True
-        return [each for each in self._servers if has_http or "url" not in each]
+        usable = [each for each in self._servers if has_http or "url" not in each]
+        return list({each["name"]: each for each in reversed(usable)}.values())[::-1]
 
     def _opened(self, method: str, result: dict[str, Any]) -> Iterator[events.AgentEvent]:
         if method == "session/new":

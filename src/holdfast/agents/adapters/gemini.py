@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents.common import error_phrases, json_fields, prices, resets
-from holdfast.agents.common.cli_base import RETRY_S_MAX, Cli, broke_off, home, mentions, refused, server_as_json
+from holdfast.agents.common.cli_base import (
+    RETRY_S_MAX,
+    Cli,
+    broke_off,
+    home,
+    mentions,
+    references,
+    refused,
+    server_as_json,
+)
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
@@ -72,9 +81,9 @@ class Gemini(Cli):
         # One process only: the one that we watch.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         files = links = {}
-        if self.servers:
+        if given := self.servers_of(work):
             env["GEMINI_CLI_HOME"] = "{files}"
-            servers = {each.name: server_as_json(each) for each in self.servers}
+            servers = {each.name: server_as_json(each) for each in given}
             extension = {"name": EXTENSION, "version": "1.0.0", "mcpServers": servers}
             files = {f".gemini/extensions/{EXTENSION}/gemini-extension.json": msgspec.json.encode(extension).decode()}
             links = _links(_folder())
@@ -84,7 +93,7 @@ class Gemini(Cli):
             env=env,
             files=files,
             links=links,
-            references=self.references,
+            references=references(given),
             reads_errors=True,
             counted=work.counted,
             stream=self.name,

@@ -10,7 +10,7 @@ gets it as the hook's output. Any other one is ended there, before it begins ano
 conversation, with the message in the prompt.
 
 `Dialogue` brings both to the agent: as the output of a hook that waits, on its standard input where it is spoken with,
-or as a file where it asks by `holdfast ask`.
+or as a file where it asks by `holdfast ask` or the API.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Dialogue:
         self.desk = QuestionDesk(files, order)
         self._stream, self._launch, self._agent = stream, order.launch, files.agent
         self._reply = b""
-        self._asks, self._files = files.asks, dict[str, Path]()
+        self._asks, self._files = (files.asks, files.tool_asks), dict[str, Path]()
 
     def ask(self, asked: PersonAsked, turn: int) -> bool:
         """Answers a call that the agent wants to make; False while it must wait for a person."""
@@ -201,8 +201,9 @@ class Dialogue:
             self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
 
     def file_questions(self) -> list[PersonAsked]:
-        """Questions by `holdfast ask` that are new."""
-        new = {f"file {path.name}": path for path in ask_files.waiting(self._asks)}
+        """Questions by `holdfast ask` and by the API that are new."""
+        found = [path for folder in self._asks for path in ask_files.waiting(folder)]
+        new = {f"file {path.parent.name}/{path.name}": path for path in found}
         asked = []
         for call in new.keys() - self._files.keys():
             if len(self._files) < ask_files.ASKS_MAX and (words := ask_files.words_of(new[call])):
