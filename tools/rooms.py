@@ -26,7 +26,7 @@ ROOMS = [
     ["config", "git", "storage.records"],
     ["storage.journal"],
     ["ports", "snapshots"],
-    ["storage.audit", "backlog", "ledgers", "agents.common"],
+    ["storage.audit", "backlog", "ledgers", "agents.common", "integrations.plugins"],
     ["processes"],
     ["worktrees", "agents.adapters"],
     ["landing", "agents"],
@@ -41,7 +41,7 @@ ROOMS = [
     ["cli"],
 ]
 # These are packages of several rooms.
-HOUSES = {"domain", "storage", "agents"}
+HOUSES = {"domain", "storage", "agents", "integrations"}
 # The two files of the composition root: what looking needs, and what work needs beside it.
 SAME = {"wiring": "app"}
 

@@ -29,6 +29,7 @@ from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
+from holdfast.decisions.plugins import PluginChoice, PluginRefusal, disable, enable
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
@@ -83,6 +84,8 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "tell": (Telling, tell),
     "take": (Taking, take),
     "give_back": (GivingBack, give_back),
+    "enable": (PluginChoice, enable),
+    "disable": (PluginRefusal, disable),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

@@ -280,6 +280,20 @@ class LandingSettled(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""
 
 
+class PluginSetAside(msgspec.Struct, frozen=True):
+    """The hooks of this plugin are called no more, after repeated trouble or because a person said so, until
+    `plugin_enabled`. Its cursor stays where it is."""
+
+    plugin: str
+    reason: str
+
+
+class PluginEnabled(msgspec.Struct, frozen=True):
+    """A person wants the hooks of this plugin called again, from the next run on."""
+
+    plugin: str
+
+
 class TurnUndone(msgspec.Struct, frozen=True):
     """The worktree was put back to a turn; `saved` is the snapshot of what stood there before, empty where the later
     turns are lost. `tree` is the commit of the turn that the next start goes on with."""
@@ -331,6 +345,8 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_waits": LandingWaiting,
     "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
+    "plugin_set_aside": PluginSetAside,
+    "plugin_enabled": PluginEnabled,
     "review_drafted": ReviewDrafted,
     "review_submitted": ReviewSubmitted,
     **dict.fromkeys(MOVES, TaskMoved),

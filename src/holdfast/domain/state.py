@@ -35,6 +35,7 @@ class _Head(msgspec.Struct, frozen=True):
     days: dict[int, Spend] = {}
     outages: list[Outage] = []
     audit: entries.AuditNoted | None = None
+    plugins_aside: dict[str, str] = {}
 
 
 DAYS_KEPT = 400
@@ -78,7 +79,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 18
+    version = 19
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -88,6 +89,8 @@ class State:
         self.asking: set[str] = set()
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
+        # Plugins whose hooks are not called, each with the reason.
+        self.plugins_aside: dict[str, str] = {}
         self._run = nothing()
         self._days: dict[int, Tally] = {}
         self._applied_run = ""
@@ -122,13 +125,15 @@ class State:
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        yield _encode(_Head(self.epoch, self.run, self.days, list(self.outages.values()), self.audit))
+        outages = list(self.outages.values())
+        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, self.plugins_aside))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
         self.epoch, self._run, self.audit = head.epoch, tally(head.run), head.audit
+        self.plugins_aside = head.plugins_aside
         self._days = {day: tally(spent) for day, spent in head.days.items()}
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
@@ -387,6 +392,15 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     effect_entries.VerifyIntended: State._intend_verdict,
     effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
+    # Another mapping each time: readers of other threads see the one or the other.
+    entries.PluginSetAside: lambda state, entry, aside: setattr(
+        state, "plugins_aside", {**state.plugins_aside, aside.plugin: aside.reason}
+    ),
+    entries.PluginEnabled: lambda state, entry, enabled: setattr(
+        state,
+        "plugins_aside",
+        {name: reason for name, reason in state.plugins_aside.items() if name != enabled.plugin},
+    ),
     ReviewDrafted: State._draft_review,
     ReviewSubmitted: State._submit_review,
 }

@@ -44,6 +44,7 @@ from holdfast.errors import (
     is_environment,
     is_fatal,
 )
+from holdfast.landing import gate_kinds
 from holdfast.layout import Layout
 from holdfast.ports import Agent, LedgerReader
 from holdfast.preparation.preparation import Prepared, WorktreePlace
@@ -90,7 +91,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
         return NotStarted(f"there is no agent called {choice.agent}; known are {', '.join(sorted(context.agents))}")
     kind = context.sandbox_of(made)
     policy = policy_of(context.config, made, agent.name)
-    if missing := agent.missing(made, policy) or context.missing_sandbox(kind):
+    no_gate = gate_kinds.missing(made, context.config)
+    if missing := agent.missing(made, policy) or context.missing_sandbox(kind) or no_gate:
         return NotStarted(missing)
     if hidden := _hidden_program(context, agent, made):
         return NotStarted(hidden)

@@ -27,6 +27,7 @@ from holdfast.domain.wording import plural
 from holdfast.errors import JudgingWithdrawn, SetupFailed
 from holdfast.git import command as git
 from holdfast.git import objects
+from holdfast.landing import gate_kinds
 from holdfast.landing import gates as running
 from holdfast.landing.gates import Gate, GatePlace, GateRun
 from holdfast.landing.judged_trees import JudgedTree, PreparedTree, PrepareTree, only_tree
@@ -89,10 +90,12 @@ def gates_of(definition: Definition, config: Config) -> tuple[Gate, ...]:
     found: dict[str, Gate] = {}
     for number, check in enumerate(definition.verify, 1):
         name = _unused(check.name or f"verify-{number}", found)
-        found[name] = Gate(name, check.command, check.timeout_s or running.TIMEOUT_S, True, check.repeatable)
+        command = gate_kinds.resolved(check.command, config)
+        found[name] = Gate(name, command, check.timeout_s or running.TIMEOUT_S, True, check.repeatable)
     for gate in config.gates:
         name = _unused(gate.name, found)
-        found[name] = Gate(name, gate.command, gate.timeout_s, gate.required, gate.repeatable)
+        command = gate_kinds.resolved(gate.command, config)
+        found[name] = Gate(name, command, gate.timeout_s, gate.required, gate.repeatable)
     return tuple(found.values())
 
 

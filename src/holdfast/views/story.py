@@ -128,6 +128,10 @@ SENTENCES: dict[str, Sentence] = {
         "parked; {released} given back",
         log="What an earlier run left open is settled",
     ),
+    "plugin_set_aside": Sentence(
+        "the plugin {plugin} is set aside: {reason}", log="The plugin {plugin} is set aside: {reason}"
+    ),
+    "plugin_enabled": Sentence("the plugin {plugin} is enabled again", log="The plugin {plugin} is enabled again"),
     "task_added": Sentence(
         "added, {state}, definition {definition:.12}",
         lambda inputs: "Added" + (

@@ -26,6 +26,7 @@ from holdfast.server.routes import (
     journal,
     observability,
     outputs,
+    plugins,
     quality,
     status,
     tasks,
@@ -51,6 +52,7 @@ def all_operations() -> list[Operation]:
         *costs.OPERATIONS,
         *quality.OPERATIONS,
         *observability.OPERATIONS,
+        *plugins.OPERATIONS,
         *auth.OPERATIONS,
         *health.OPERATIONS,
     ]
