@@ -28,8 +28,8 @@ from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
+from holdfast.decisions.integrations.plugins import PluginChoice, PluginRefusal, disable, enable
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
-from holdfast.decisions.plugins import PluginChoice, PluginRefusal, disable, enable
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign

@@ -280,18 +280,12 @@ class LandingSettled(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""
 
 
-class PluginSetAside(msgspec.Struct, frozen=True):
-    """The hooks of this plugin are called no more, after repeated trouble or because a person said so, until
-    `plugin_enabled`. Its cursor stays where it is."""
+class PluginMoved(msgspec.Struct, frozen=True):
+    """The hooks of a plugin are not called any more, for this reason; its cursor stays where it is. Without a reason a
+    person wants them called again, from the next run on."""
 
     plugin: str
-    reason: str
-
-
-class PluginEnabled(msgspec.Struct, frozen=True):
-    """A person wants the hooks of this plugin called again, from the next run on."""
-
-    plugin: str
+    reason: str = ""
 
 
 class TurnUndone(msgspec.Struct, frozen=True):
@@ -303,6 +297,12 @@ class TurnUndone(msgspec.Struct, frozen=True):
     turn: int
     saved: str
     tree: str = ""
+
+
+def aside_after(aside: dict[str, str], moved: PluginMoved) -> dict[str, str]:
+    """The plugins whose hooks are not called, each with the reason, after this entry."""
+    others = {name: reason for name, reason in aside.items() if name != moved.plugin}
+    return others | ({moved.plugin: moved.reason} if moved.reason else {})
 
 
 MOVES: dict[str, TaskState] = {
@@ -345,8 +345,8 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_waits": LandingWaiting,
     "gate_warned": GateWarned,
     "landing_settled": LandingSettled,
-    "plugin_set_aside": PluginSetAside,
-    "plugin_enabled": PluginEnabled,
+    "plugin_set_aside": PluginMoved,
+    "plugin_enabled": PluginMoved,
     "review_drafted": ReviewDrafted,
     "review_submitted": ReviewSubmitted,
     **dict.fromkeys(MOVES, TaskMoved),

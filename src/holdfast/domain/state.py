@@ -89,7 +89,6 @@ class State:
         self.asking: set[str] = set()
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
-        # Plugins whose hooks are not called, each with the reason.
         self.plugins_aside: dict[str, str] = {}
         self._run = nothing()
         self._days: dict[int, Tally] = {}
@@ -125,15 +124,15 @@ class State:
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        outages = list(self.outages.values())
-        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, self.plugins_aside))
+        head = _Head(self.epoch, self.run, self.days, list(self.outages.values()), self.audit)
+        yield _encode(replace(head, plugins_aside=self.plugins_aside))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self._run, self.audit = head.epoch, tally(head.run), head.audit
-        self.plugins_aside = head.plugins_aside
+        self.epoch, self._run = head.epoch, tally(head.run)
+        self.audit, self.plugins_aside = head.audit, head.plugins_aside
         self._days = {day: tally(spent) for day, spent in head.days.items()}
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
@@ -356,6 +355,9 @@ class State:
         task = self.known(settled.task)
         task.landing = replace(task.landing, commit=settled.rewritten)
 
+    def _move_plugin(self, entry: EntryLike, moved: entries.PluginMoved) -> None:
+        self.plugins_aside = entries.aside_after(self.plugins_aside, moved)
+
     def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat."""
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
@@ -392,15 +394,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     effect_entries.VerifyIntended: State._intend_verdict,
     effect_entries.LandIntended: State._intend_landing,
     entries.LandingSettled: State._settle_landing,
-    # Another mapping each time: readers of other threads see the one or the other.
-    entries.PluginSetAside: lambda state, entry, aside: setattr(
-        state, "plugins_aside", {**state.plugins_aside, aside.plugin: aside.reason}
-    ),
-    entries.PluginEnabled: lambda state, entry, enabled: setattr(
-        state,
-        "plugins_aside",
-        {name: reason for name, reason in state.plugins_aside.items() if name != enabled.plugin},
-    ),
+    entries.PluginMoved: State._move_plugin,
     ReviewDrafted: State._draft_review,
     ReviewSubmitted: State._submit_review,
 }

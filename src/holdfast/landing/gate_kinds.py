@@ -1,4 +1,4 @@
-"""Gates of plugins: `gate:NAME arguments` in `gates:` or `verify:` stands for a command that a plugin makes.
+"""The gates of a task, and what their commands stand for: `gate:NAME arguments` is a command that a plugin makes.
 
 The command is made when a candidate is about to be judged, and pinned with the other gates: a crash, or another version
 of the plugin, changes nothing about a judging that has begun. It runs like any gate, as a process in the sandbox.
@@ -12,9 +12,32 @@ from collections.abc import Sequence
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.integrations.plugins import catalog
+from holdfast.landing.gates import TIMEOUT_S, Gate
 
 PREFIX = "gate:"
 Command = str | tuple[str, ...]
+
+
+def gates_of(definition: Definition, config: Config) -> tuple[Gate, ...]:
+    """The task's own checks, then the gates of the settings; each with a unique name."""
+    found: dict[str, Gate] = {}
+    for number, check in enumerate(definition.verify, 1):
+        name = _unused(check.name or f"verify-{number}", found)
+        command = resolved(check.command, config)
+        found[name] = Gate(name, command, check.timeout_s or TIMEOUT_S, True, check.repeatable)
+    for gate in config.gates:
+        name = _unused(gate.name, found)
+        command = resolved(gate.command, config)
+        found[name] = Gate(name, command, gate.timeout_s, gate.required, gate.repeatable)
+    return tuple(found.values())
+
+
+def _unused(name: str, taken: dict[str, Gate]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
 
 
 def resolved(command: Command, config: Config) -> Command:

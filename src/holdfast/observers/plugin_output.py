@@ -8,10 +8,9 @@ descriptors themselves, or has a program or a thread of its own write, is not ca
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -44,33 +43,26 @@ class Printed:
         return f"{self._text.rstrip()}{more}"
 
 
-class _Parted(io.TextIOBase):
-    """Writes to the stream that was there, but for threads that have a sink."""
+class _Parted:
+    """Writes to the stream that was there, but for threads that have a sink. It is no file object of Python's own: one
+    of those would close the stream when it is collected."""
 
     def __init__(self, usual: TextIO) -> None:
-        self.usual = usual
+        self._usual = usual
 
     def write(self, text: str) -> int:
         sink = _sinks.get(threading.get_ident())
         if sink is None:
-            return self.usual.write(text)
+            return self._usual.write(text)
         sink.write(text)
         return len(text)
 
-    def flush(self) -> None:
-        if threading.get_ident() not in _sinks:
-            self.usual.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
 
-    def fileno(self) -> int:
-        return self.usual.fileno()
-
-    def isatty(self) -> bool:
-        return self.usual.isatty()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("usual", "write", "writelines", "flush", "fileno", "isatty", "__class__"):
-            return super().__getattribute__(name)
-        return getattr(super().__getattribute__("usual"), name)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._usual, name)
 
 
 @contextlib.contextmanager

@@ -129,8 +129,10 @@ def _plugins_part(config: Config, aside: Mapping[str, str]) -> Part:
         for row in rows
         if row.state in _PLUGIN_WAY
     ]
-    for name in strangers(config.plugins):
-        findings.append(Finding(f"the settings name the plugin {name}, which is not installed", "holdfast plugins"))
+    findings += [
+        Finding(f"the settings name the plugin {name}, which is not installed", "holdfast plugins")
+        for name in strangers(config.plugins)
+    ]
     fact = ", ".join(f"{row.name} {row.version} ({row.state})" for row in rows) or "none installed"
     return Part("plugins", f"{fact}; the plugin API has version {API_VERSION}", findings)
 

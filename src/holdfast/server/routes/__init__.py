@@ -26,13 +26,13 @@ from holdfast.server.routes import (
     journal,
     observability,
     outputs,
-    plugins,
     quality,
     status,
     tasks,
     work,
 )
 from holdfast.server.routes.conversation import reviews
+from holdfast.server.routes.integrations import plugins
 
 
 def all_operations() -> list[Operation]:
