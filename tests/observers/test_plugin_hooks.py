@@ -28,7 +28,7 @@ LONG_S = 3600.0
 
 
 class Plugin:
-    """Writes down the tasks that it is told of. `act` is what else it does for each."""
+    """Writes down the tasks that it hears of. `act` is what else it does for each."""
 
     holdfast_api = 1
 
@@ -178,7 +178,7 @@ def test_a_disabled_plugin_is_called_no_more_in_the_same_run(runs: Runs) -> None
     assert plugin.tasks == ["a"] and any("disabled by ada" in told for told in runs.said)
 
 
-def test_what_a_plugin_prints_goes_to_its_log(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_a_plugin_goes_to_its_log(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setattr(sys, "stderr", screen)

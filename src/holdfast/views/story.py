@@ -129,9 +129,12 @@ SENTENCES: dict[str, Sentence] = {
         log="What an earlier run left open is settled",
     ),
     "plugin_set_aside": Sentence(
-        "the plugin {plugin} is set aside: {reason}", log="The plugin {plugin} is set aside: {reason}"
+        "the plugin {plugin} is set aside: {reason}",
+        lambda aside: f"The plugin {aside.get('plugin')} is set aside: {_cut(aside.get('reason', ''))}",
     ),
-    "plugin_enabled": Sentence("the plugin {plugin} is enabled again", log="The plugin {plugin} is enabled again"),
+    "plugin_enabled": Sentence(
+        "the plugin {plugin} is enabled again", lambda enabled: f"The plugin {enabled.get('plugin')} is enabled again"
+    ),
     "task_added": Sentence(
         "added, {state}, definition {definition:.12}",
         lambda inputs: "Added" + (
