@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.registry import agents
+from holdfast.app import App
 from holdfast.config.sections import GateSettings, PluginSettings
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
+from holdfast.errors import ConfigError
 from holdfast.integrations.plugins import catalog
 from holdfast.landing import gate_kinds
 from kit import TOP
@@ -134,6 +136,28 @@ def test_a_package_of_the_repository_is_never_loaded(repo: Path, monkeypatch: py
     monkeypatch.chdir(repo)
     assert not catalog._is_installed("", repo) and not catalog._is_installed(str(repo / "sub"), repo)
     assert catalog._is_installed(os.path.dirname(os.__file__), repo)
+    # An environment in the repository is where a person installs; a repository in the system's is a repository.
+    monkeypatch.setattr(sys, "prefix", str(repo / ".venv"))
+    assert catalog._is_installed(str(repo / ".venv/lib"), repo) and not catalog._is_installed(str(repo / "lib"), repo)
+    monkeypatch.setattr(sys, "prefix", str(repo.parent))
+    assert not catalog._is_installed(str(repo / "lib"), repo)
+
+
+def test_remains_of_a_package_break_nothing(site: Path, repo: Path) -> None:
+    install(site, "sound", SOUND)
+    for name, content in (("a", b"[holdfast.plugins]\nx = y\n"), ("b", b"[holdfast.plugins\n"), ("c", b"\xff\xfe")):
+        (site / f"{name}-1.dist-info").mkdir()
+        (site / f"{name}-1.dist-info" / "entry_points.txt").write_bytes(content)
+    names = [each["name"] for each in json.loads(holdfast(repo, "plugins", "--json"))["plugins"]]
+    assert "sound" in names and holdfast(repo, "list") is not None
+
+
+def test_settings_of_a_plugin_can_stand_in_a_variable(site: Path, repo: Path) -> None:
+    given = {"HOLDFAST_PLUGINS__SETTINGS": '{"giver": {"words": "hi"}}', "HOLDFAST_PLUGINS__ENABLED": '["giver"]'}
+    loaded = App.find(repo, environ=given).config.plugins
+    assert loaded.settings == {"giver": {"words": "hi"}} and loaded.enabled == ("giver",)
+    with pytest.raises(ConfigError, match="a mapping of up to 100 mappings"):
+        App.find(repo, environ={"HOLDFAST_PLUGINS__SETTINGS": '{"giver": 1}'})
 
 
 def test_agents_of_a_plugin_replace_none_that_is_known(site: Path) -> None:

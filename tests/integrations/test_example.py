@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.layout import Layout
 from holdfast.storage.journal.reader import Chain
-from kit.plugins import installed_example
+from kit.plugins import install, installed_example
 from kit.program import begin, holdfast
 from kit.project import add, layout, sound
 from kit.waiting import wait_for
@@ -91,6 +91,49 @@ def test_no_landing_is_lost_or_doubled_when_runs_are_killed(repo: Path, site: di
     assert killed >= 2, "no run was killed"
     wanted = landings(layout(repo))
     assert [(row["task"], row["key"]) for row in rows(repo)] == wanted and len(wanted) == TASKS
+    sound(repo)
+
+
+# The example, which kills its run beside each row that it writes for the first time.
+KILLING = """
+holdfast_api = 1
+import os, pathlib, signal
+import holdfast_landings as example
+
+configure, cursor = example.configure, example.cursor
+
+def _die_once(name):
+    mark = pathlib.Path(os.environ["MARKS"], name)
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@hookimpl
+def landed(event, attempt, branch, commit):
+    _die_once(f"before-{event.task}")
+    example.landed(event, attempt, branch, commit)
+    _die_once(f"after-{event.task}")
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.repo(max_agents=2, grace_s=0.5, plugins={"enabled": ["killing"]})
+def test_a_kill_on_either_side_of_a_row_gives_it_once(repo: Path, site: dict[str, str], tmp_path: Path) -> None:
+    tasks = [f"task-{number}" for number in range(3)]
+    (marks := tmp_path / "marks").mkdir()
+    install(tmp_path / "other", "killing", KILLING)
+    env = {"PYTHONPATH": f"{tmp_path / 'other'}:{site['PYTHONPATH']}", "MARKS": str(marks)}
+    for task in tasks:
+        add(repo, task, f"write {task}.txt x")
+    kills = 0
+    while (process := begin(repo, **env)).wait() == -signal.SIGKILL:
+        process.communicate()
+        kills += 1
+        assert kills <= 2 * len(tasks), "it dies again and again"
+    assert process.communicate() and process.returncode == 0
+    assert kills == len(list(marks.iterdir())) == 2 * len(tasks)
+    assert [(row["task"], row["key"]) for row in rows(repo)] == landings(layout(repo))
+    assert sorted(row["task"] for row in rows(repo)) == tasks
     sound(repo)
 
 

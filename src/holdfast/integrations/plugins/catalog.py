@@ -134,8 +134,10 @@ def _points(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     top = _repository_around(Path.cwd())
     found: dict[str, tuple[EntryPoint, ...]] = {}
     for package in distributions(path=[folder for folder in path if _is_installed(folder, top)]):
-        named = package.entry_points.select(group=GROUP)
-        found.setdefault(package.name, tuple(named))
+        # What is left of a package that was removed by hand has no name, or files that cannot be read.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            if GROUP in (package.read_text("entry_points.txt") or ""):
+                found.setdefault(package.name, tuple(package.entry_points.select(group=GROUP)))
     return tuple(point for points in found.values() for point in points)
 
 
@@ -145,10 +147,11 @@ def _repository_around(folder: Path) -> Path | None:
 
 def _is_installed(folder: str, repository: Path | None) -> bool:
     """False for a folder of the repository, which agents write: `python -m` and PYTHONPATH may put it on the path.
-    An environment in it, from which Holdfast itself runs, is where a person installs."""
-    place = Path(os.path.realpath(folder or "."))
-    is_ours = place.is_relative_to(os.path.realpath(sys.prefix)) and Path(sys.prefix) != repository
-    return is_ours or repository is None or not place.is_relative_to(repository.resolve())
+    An environment inside of it, from which Holdfast itself runs, is where a person installs."""
+    place, prefix = Path(os.path.realpath(folder or ".")), Path(os.path.realpath(sys.prefix))
+    if repository is None or not place.is_relative_to(top := repository.resolve()):
+        return True
+    return top in prefix.parents and place.is_relative_to(prefix)
 
 
 @functools.cache

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 import pluggy
 
-# Of the entry points, and of the markers: a plugin writes `hookimpl = pluggy.HookimplMarker("holdfast")`.
-GROUP, PROJECT = "holdfast.plugins", "holdfast"
+# Of the markers: a plugin writes `hookimpl = pluggy.HookimplMarker("holdfast")`.
+PROJECT = "holdfast"
 # A plugin says as `holdfast_api` for which version it was made. It changes when a hook or an argument goes.
 API_VERSION = 1
 
