@@ -26,7 +26,7 @@ ROOMS = [
     ["config", "git", "storage.records"],
     ["storage.journal"],
     ["ports", "snapshots"],
-    ["storage.audit", "backlog", "ledgers", "agents.common", "integrations.http"],
+    ["storage.audit", "backlog", "ledgers", "agents.common", "integrations.http", "integrations.plugins"],
     ["processes"],
     ["worktrees", "agents.adapters"],
     ["landing", "agents"],

@@ -13,7 +13,8 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
+from holdfast.observers.plugin_hooks import calling_plugins
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect, Publisher
 from holdfast.preparation.factory import preparation_of
@@ -81,6 +83,15 @@ def _say_nothing(task: str, text: str) -> None:
     pass
 
 
+def _nothing_beside(layout: Layout, ledger: FileLedger) -> AbstractContextManager[object]:
+    return contextlib.nullcontext()
+
+
+def _plugins(app: App, say: Say, layout: Layout, ledger: FileLedger) -> AbstractContextManager[object]:
+    """The hooks of plugins: called by runs that work. What short runs journal, the next such run tells them."""
+    return calling_plugins(layout, app.config.plugins, ledger=ledger, repo=app.repo, say=say)
+
+
 # -- one way to own a data root ---------------------------------------------------------------------------------------
 
 
@@ -101,7 +112,16 @@ def run_context(
     answers. While another short run has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
     """
     say = functools.partial(note, "")
-    lock = owned(app, take_over=take_over, patience_s=patience_s, say=say, sweeps=not works, seals_log=works)
+    beside = functools.partial(_plugins, app, say) if works and watches else _nothing_beside
+    lock = owned(
+        app,
+        take_over=take_over,
+        patience_s=patience_s,
+        say=say,
+        sweeps=not works,
+        seals_log=works,
+        beside=beside,
+    )
     with lock as (layout, ledger, auditor):
         context = wire(app, layout, ledger, auditor, note, works=works)
         watch = SignalWatch([context.board.folder, layout.signals]) if works and watches else contextlib.nullcontext()
@@ -259,11 +279,13 @@ def owned(
     is_restored: bool = False,
     is_audit_lost: bool = False,
     seals_log: bool = False,
+    beside: Callable[[Layout, FileLedger], AbstractContextManager[object]] = _nothing_beside,
 ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
     """Owns the data root, and nothing more: what an earlier run left open is still open.
 
     `is_restored`: a person says that a newer journal is lost, and what only that knew is let go. `is_audit_lost`:
     so are records of the audit log. `seals_log`: that is sealed at the end, not only where it was not for a day.
+    `beside`: what follows the journal from here on, until the run has journalled its end.
     """
     app.expect_initialised()
     layout = open_root(app.layout.root, app.repo, sweeps=sweeps)
@@ -290,7 +312,7 @@ def owned(
             say(f"moved to {moved}")
         auditor = Auditor(layout, say, app.clock, ledger.expect_owned, app.audit_key)
         before = ledger.found.end.ref if ledger.found.end is not None else None
-        with following(layout, app.config.ledgers, ledger, before, say) as metric_files:
+        with following(layout, app.config.ledgers, ledger, before, say) as metric_files, beside(layout, ledger):
             with contextlib.ExitStack() as ending:
                 ending.callback(auditor.end, seals_it=seals_log)
                 auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)

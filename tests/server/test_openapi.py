@@ -40,13 +40,14 @@ def test_every_module_of_routes_is_in_the_list() -> None:
 
 
 # Decisions that a command of another name makes.
-COMMAND_OF = {"settle": "resolve", "give_back": "give-back"}
+COMMAND_OF = {"settle": "resolve", "give_back": "give-back", "enable": "plugins", "disable": "plugins"}
 
 
 @pytest.mark.parametrize("kind", DECISIONS)
 def test_every_decision_has_its_command_and_its_route(kind: str) -> None:
     assert COMMAND_OF.get(kind, kind) in COMMANDS
-    assert {f"{kind}_{what}" for what in ("task", "attempt", "agent", "message")} & {each.name for each in OPERATIONS}
+    about = ("task", "attempt", "agent", "message", "plugin")
+    assert {f"{kind}_{what}" for what in about} & {each.name for each in OPERATIONS}
 
 
 def test_the_served_document_is_whole_and_public(server: Server) -> None:

@@ -83,6 +83,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("holdfast.cli.journal:history", "Show a task's whole story from the journal."),
     "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
     "agents": ("holdfast.cli.agents:agents", "List the agents: installed, signed in, what each can do."),
+    "plugins": ("holdfast.cli.plugins:plugins", "List the installed plugins; enable or disable one."),
     "doctor": ("holdfast.cli.checks.doctor:doctor", "Look for what is wrong, and say what to type."),
     "gc": ("holdfast.cli.checks.gc:gc", "Remove what is of no use any more."),
     "check": ("holdfast.cli.checks.check_seal_prove:check", "Prove that everything fits together."),

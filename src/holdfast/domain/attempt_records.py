@@ -119,7 +119,7 @@ class Launch(msgspec.Struct, frozen=True):
     `reads_errors`: the stream is given the lines of the agent's standard error, too.
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on;
     `counted_usd`: what it cost.
-    `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
+    `stream`: whose output it is, where Holdfast knows it by name, or `module:function` of a plugin (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
     `policy`: what it may do unasked; the runner decides by it about each `PersonAsked`.
     `talks`: it is spoken with: its standard input stays open, and the stream says what is written there

@@ -14,6 +14,18 @@ from holdfast.errors.storage import (
     SyncFailed,
 )
 
+# -- plugins ----------------------------------------------------------------------------------------------------------
+
+
+class PluginUnknown(InputError):
+    """There is no plugin {plugin}; installed are: {known}. `holdfast plugins` lists them."""
+
+
+class PluginStopped(HoldfastError, exit_code=8):
+    """The plugin {plugin} is set aside: {reason}. Its cursor stays, so it misses no entry; mend it, then type
+    `holdfast plugins enable {plugin}`."""
+
+
 # -- git --------------------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox
+from holdfast.server.routes.connections import outbox, plugins
 from holdfast.server.routes.conversation import asks, reviews
 
 
@@ -54,6 +54,7 @@ def all_operations() -> list[Operation]:
         *costs.OPERATIONS,
         *quality.OPERATIONS,
         *observability.OPERATIONS,
+        *plugins.OPERATIONS,
         *auth.OPERATIONS,
         *health.OPERATIONS,
     ]

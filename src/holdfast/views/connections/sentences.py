@@ -25,4 +25,11 @@ SENTENCES: dict[str, Sentence] = {
         "message {idempotency_key} queued for {channel}", "A message is to be sent by {channel}: {idempotency_key}"
     ),
     "message_flagged": Sentence("message {key} is {how}: {reason}", _message_flagged),
+    "plugin_set_aside": Sentence(
+        "the plugin {plugin} is set aside: {reason}",
+        lambda aside: f"The plugin {aside.get('plugin')} is set aside: {cut(aside.get('reason', ''))}",
+    ),
+    "plugin_enabled": Sentence(
+        "the plugin {plugin} is enabled again", lambda enabled: f"The plugin {enabled.get('plugin')} is enabled again"
+    ),
 }
