@@ -65,7 +65,7 @@ class AcpStream:
         self._is_loading = False
         self._quiet_from: float | None = None
         self._is_prompted = self._is_told = self._is_finished = self._awaits_answer = self._has_answered = False
-        self._text = self._last_words = self._message = ""
+        self._text = self._last_words = self._message = self._last_call = ""
         self._tools: dict[str, dict[str, Any]] = {}
         self._begun: set[str] = set()
         self._ended: set[str] = set()
@@ -102,6 +102,11 @@ class AcpStream:
         if not self._is_prompted or self._is_finished or self._call.program == "gemini":
             return b""
         return messages.line({"method": "session/cancel", "params": {"sessionId": self._session}})
+
+    def has_kept(self) -> bool:
+        from holdfast.agents.adapters import gemini
+
+        return gemini.has_kept(self._session, self._last_call)
 
     def _ask(self, method: str, line: Any = None, **params: Any) -> None:
         self._number += 1
@@ -362,6 +367,7 @@ class AcpStream:
         if has_ended:
             self._tools.pop(call, None)
             self._ended.add(call)
+            self._last_call = call
             is_good = status == "completed" and not messages.exit_code(known)
             yield events.ToolEnded(call, is_good, messages.tool_output(known))
 
