@@ -330,7 +330,9 @@ OPENCODE_ACP = _by_protocol(
         "spend": "it reports the tokens of its last answer only, and no cost",
         "limited": "it retries in silence",
         "usage": "it retries in silence",
+        "test_without_a_sign_in_the_task_fails_at_once": "it does not say that its model refuses a key",
         "test_a_key_that_is_refused_is_told": "it does not say that its model refuses a key",
+        "test_a_malformed_answer_is_a_failed_attempt": "it asks again without end when an answer is garbage",
         **{
             f"test_an_unreachable_model_is_waited_for[{how}]": "it retries in silence when the server answers 503 or "
             "529, or resets"
