@@ -255,6 +255,13 @@ class TalkingStream(AskingStream, Protocol):
         """What asks the agent to end its work; empty where it does none, or cannot be asked."""
 
 
+class KeepingStream(Stream, Protocol):
+    """Of an agent that tells of a tool's end before its own record has it (`Launch.writes_late`)."""
+
+    def has_kept(self) -> bool:
+        """Whether its record has the last tool that ended. What is not there its next start does not know."""
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work that an agent is asked to do.
 
