@@ -36,7 +36,7 @@ test-walls: $(VENV)/ready
 
 # The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
 test-agents: $(VENV)/ready $(AGENTS)/ready
-	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/real_agents -n 2 --timeout 600 $(ARGS)
+	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/real_agents -n 2 --timeout 1200 $(ARGS)
 
 $(AGENTS)/ready: tests/real_agents/package-lock.json tests/real_agents/install $(wildcard tests/real_agents/requirements-*.txt)
 	PYTHON=$(PYTHON) tests/real_agents/install $(AGENTS)

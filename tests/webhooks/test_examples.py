@@ -111,7 +111,7 @@ def test_every_example_is_taken_and_the_expected_ones_fire(server: Server) -> No
 def test_the_data_root_is_sound_behind_them(server: Server) -> None:
     server.process.terminate()
     server.process.wait(60)
-    assert not state(server.repo).triggers.unjudged
+    assert not state(server.repo).connections.triggers.unjudged
     sound(server.repo)
 
 

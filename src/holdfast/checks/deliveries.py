@@ -40,7 +40,7 @@ class RecordedDeliveries:
 
 
 def deliveries(state: State, recorded: RecordedDeliveries, blobs: Blobs, now: float) -> Draft:
-    left = state.triggers.unjudged
+    left = state.connections.triggers.unjudged
     draft = Draft("deliveries", received=recorded.received.total(), tasks=recorded.made.total(), unjudged=len(left))
     for key, count in recorded.received.items():
         if count > 1:

@@ -18,12 +18,13 @@ from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.fsm import Reason
-from holdfast.domain.messages import outbox_records
+from holdfast.domain.messages import connection_state, outbox_records
+from holdfast.domain.messages.outbox_records import Outbox
+from holdfast.domain.outage import Outage
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, SpendCounter
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Task
-from holdfast.domain.triggers import trigger_records as arrivals
 from holdfast.errors import EntryUnfit, IllegalTransition
 from holdfast.questions.records import QuestionAsked
 
@@ -34,10 +35,9 @@ class _Head(msgspec.Struct, frozen=True):
     epoch: int
     run: Spend = Spend()
     days: dict[int, Spend] = {}
-    outages: list[outage.Outage] = []
+    outages: list[Outage] = []
     audit: entries.AuditNoted | None = None
-    outbox: list[outbox_records.Outgoing] = []
-    triggers: arrivals.TriggerFacts = msgspec.field(default_factory=arrivals.TriggerFacts)
+    connections: connection_state.ConnectionState = msgspec.field(default_factory=connection_state.ConnectionState)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -77,17 +77,15 @@ class State:
     `outages`: agents that cannot be used now.
     """
 
-    version = 20
+    version = 22
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
         self.outages: outage.Outages = {}
-        # The tasks with an open question.
+        # Tasks with an open question.
         self.asking: set[str] = set()
-        # Messages that have not left yet, the oldest first.
-        self.outbox: outbox_records.Outbox = {}
-        self.triggers = arrivals.TriggerFacts()
+        self.connections = connection_state.ConnectionState()
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
         self._spent = SpendCounter()
@@ -100,6 +98,10 @@ class State:
     @property
     def days(self) -> dict[int, Spend]:
         return self._spent.days
+
+    @property
+    def outbox(self) -> Outbox:
+        return self.connections.outbox
 
     def apply(self, run: str, entry: EntryLike) -> None:
         if entry.decision_type == "turn_completed" and self._count_turn(entry):
@@ -119,20 +121,20 @@ class State:
         trial = State()
         # What was spent allows or forbids no entry.
         trial.tasks, trial.epoch, trial.outages = Overlay(self.tasks), self.epoch, self.outages.copy()
-        trial.asking, trial.outbox, trial.triggers = self.asking.copy(), self.outbox.copy(), self.triggers.copy()
+        trial.asking, trial.connections = self.asking.copy(), self.connections.trial()
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        outages, outbox, facts = list(self.outages.values()), list(self.outbox.values()), self.triggers
-        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, outbox=outbox, triggers=facts))
+        outages, others = list(self.outages.values()), self.connections
+        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, connections=others))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self._spent, self.audit = head.epoch, SpendCounter(head.run, head.days), head.audit
+        self.epoch, self.audit, self.connections = head.epoch, head.audit, head.connections
+        self._spent = SpendCounter(head.run, head.days)
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
-        self.outbox, self.triggers = {each.key: each for each in head.outbox}, head.triggers
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
         self.asking = {task.id for task in self.tasks.values() if task_record.open_questions(task)}
 
@@ -350,11 +352,11 @@ class State:
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
 
 
-def _in_part(part: str, change: Callable[[Any, Any, float], str]) -> Callable[[State, EntryLike, Any], None]:
-    """A change of a part of the state, which says why it cannot be, as a handler."""
+def _among_connections(change: connection_state.ConnectionFold) -> Callable[[State, EntryLike, Any], None]:
+    """A change of what is about others, as a handler."""
 
     def handler(state: State, entry: EntryLike, payload: Any) -> None:
-        if contradiction := change(getattr(state, part), payload, entry.timestamp):
+        if contradiction := change(state.connections, payload, entry.timestamp):
             raise _Contradiction(contradiction)
 
     return handler
@@ -393,8 +395,6 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.LandingSettled: State._settle_landing,
     ReviewDrafted: State._draft_review,
     ReviewSubmitted: State._submit_review,
-    outbox_records.MessageQueued: _in_part("outbox", outbox_records.queue),
-    outbox_records.MessageFlagged: _in_part("outbox", outbox_records.flag),
-    effect_entries.PublishIntended: _in_part("outbox", outbox_records.begin),
-    **{kind: _in_part("triggers", change) for kind, change in arrivals.CHANGES.items()},
+    **{kind: _among_connections(change) for kind, change in connection_state.FOLDS.items()},
+    effect_entries.PublishIntended: _among_connections(connection_state.begin_publishing),
 }

@@ -187,6 +187,13 @@ class RunContext:
     # Where there is no sandbox and nobody has said so: what people must know.
     unconfined: str = ""
 
+    # Whether agents that take MCP servers get our own: a server offers it, and the settings do not refuse it.
+    has_tools: bool = False
+    # Makes that server ready beside us, before an agent that was started asks it.
+    ready_tools: Callable[[], None] = field(default=lambda: None)
+    # Whether a server answers beside this run.
+    serves: bool = False
+
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""
     # Of a run that starts agents: what changes below the backlog while it lives.

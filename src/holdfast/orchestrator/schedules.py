@@ -72,7 +72,7 @@ class Schedules:
 
     def _fetch(self) -> object:
         config = self._context.triggers.current()
-        now, known = self._context.clock(), self._context.ledger.state.triggers.schedules.copy()
+        now, known = self._context.clock(), self._context.ledger.state.connections.triggers.schedules.copy()
         moments = [LOOK_S_MAX]
         for source in _schedules(config):
             facts = known.get(source.name)
@@ -83,7 +83,7 @@ class Schedules:
 
     def _apply(self, found: object) -> list[str]:
         assert isinstance(found, TriggerConfig)
-        context, state = self._context, self._context.ledger.state.triggers
+        context, state = self._context, self._context.ledger.state.connections.triggers
         if (broken := context.triggers.broken) is not None and self._told != str(broken):
             self._told = str(broken)
             context.note("", self._told)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import re
 import secrets
 import time
@@ -122,7 +123,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     finally:
         request.scope[BY] = by
     most = BODY_BYTES_MAX if operation.admit is None else operation.admit(api, path)
-    content = await _read_body(request, most) if operation.body is not None or operation.changes else b""
+    content = await read_body(request, most) if operation.body is not None or operation.changes else b""
     # Of a delivery its own id counts: a header of this name is its sender's, for purposes of its own.
     given = request.headers.get(KEY_HEADER, "") if operation.admit is None else ""
     names = ("last-event-id", "content-type") if operation.admit is None else request.headers.keys()
@@ -152,7 +153,10 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
                 trace = "".join(traceback.format_exception(job.fault))[-4000:]
                 api.logs.write("fault", "error", operation=operation.name, error=trace)
         return _response(operation, done.body, done.status)
-    if operation.lane == "aside":
+    if inspect.iscoroutinefunction(operation.function):
+        # It waits for something else than a thread.
+        result = await operation.function(api, ask)
+    elif operation.lane == "aside":
         result = await run_in_threadpool(operation.function, api, ask)
     else:
         result = operation.function(api, ask)
@@ -186,7 +190,7 @@ def _response(operation: Operation, result: Any, status: int) -> Response:
     return Response(_encode(result), status, media_type=media_type, headers=headers)
 
 
-async def _read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
+async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
     """The body, as long as it is not longer than allowed; a longer one is not read to its end."""
     parts, size = [], 0
     async for part in request.stream():

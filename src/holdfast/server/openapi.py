@@ -32,6 +32,7 @@ TAGS = {
     "costs": "What work has cost.",
     "quality": "Gates and verdicts.",
     "status": "The run as a whole.",
+    "plugins": "Installed packages that are called for what happens, and provide agents and gates.",
     "auth": "Tokens.",
     "health": "For monitors of the server.",
 }

@@ -108,7 +108,7 @@ def expect_all(repo: Path, sender: Sender, sent: list[tuple[str, bytes]]) -> Non
     keys = Counter(each.inputs["idempotency_key"] for each in entries if each.decision_type == "task_added")
     wanted = {f"trigger:fix:issue-{int(name.removeprefix('d-')) // PER_KEY}" for name in names}
     assert keys == Counter(dict.fromkeys(wanted, 1)), "one task for each key"
-    assert not state(repo).triggers.unjudged
+    assert not state(repo).connections.triggers.unjudged
     sound(repo)
 
 

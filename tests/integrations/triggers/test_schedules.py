@@ -109,7 +109,7 @@ def test_runs_deliver_what_was_missed_once(repo: Path, catch_up: str, count: int
     begun = moment("2030-03-01T12:00:00")
     one_run(repo, begun)
     # The first run only notes from when on it counts.
-    assert delivered(repo) == [] and state(repo).triggers.schedules["nightly"].last == begun
+    assert delivered(repo) == [] and state(repo).connections.triggers.schedules["nightly"].last == begun
     late = moment("2030-03-04T12:00:00") if catch_up != "none" else moment("2030-03-04T03:00:01")
     for at in (late, late, late - HOUR, late + 1):
         one_run(repo, at)

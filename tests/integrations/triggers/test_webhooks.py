@@ -204,10 +204,10 @@ def test_a_rule_that_fires_on_what_it_made_is_set_aside_until_a_person_enables_i
         send(server, kit.issue(title="Fix the loop"), "d-0")
         answers = [send(server, kit.issue(body="about fix-loop"), f"d-{n}").json["tasks"] for n in range(1, 7)]
     assert [bool(each) for each in answers] == [True, True, True, False, False, False]
-    assert "on what it had made itself" in state(repo).triggers.rules["fix"].set_aside
+    assert "on what it had made itself" in state(repo).connections.triggers.rules["fix"].set_aside
     assert "holdfast triggers enable fix" in holdfast(repo, "doctor", code=20)
     holdfast(repo, "triggers", "enable", "fix")
-    assert not state(repo).triggers.rules["fix"].set_aside
+    assert not state(repo).connections.triggers.rules["fix"].set_aside
     with served(repo, **kit.VARIABLES) as server:
         assert send(server, kit.issue(body="about fix-loop"), "d-9").json["tasks"]
     sound(repo)
@@ -252,15 +252,15 @@ def test_a_delivery_that_a_kill_cut_off_is_completed_by_the_next_run(repo: Path,
     os.truncate(run.path, sum(map(len, lines[: first + kept])))
     for path in layout(repo).backlog_open.glob("*.yaml"):
         path.unlink()
-    assert len(state(repo).triggers.unjudged) == (1 <= kept < 3)
+    assert len(state(repo).connections.triggers.unjudged) == (1 <= kept < 3)
     if kept:
         assert ("pending" in holdfast(repo, "check", code=None)) or kept == 3
     holdfast(repo, "run", code=None, env=kit.VARIABLES)
     assert list(state(repo).tasks) == (["fix-it-once"] if kept else [])
-    assert not state(repo).triggers.unjudged
+    assert not state(repo).connections.triggers.unjudged
     assert len(entries(repo, "delivery_judged")) == bool(kept)
     if kept:
-        assert len(state(repo).triggers.rules["fix"].fired) == 1
+        assert len(state(repo).connections.triggers.rules["fix"].fired) == 1
     sound(repo)
 
 

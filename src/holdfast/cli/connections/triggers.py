@@ -55,7 +55,7 @@ def triggers(
             if not as_json and not answer.tasks:
                 click.echo(plain(f"{what}: no task. {_why(answer.facts)}"))
         case "enable":
-            decide_and_tell(ctx, "enable", as_json, rule=what)
+            decide_and_tell(ctx, "rearm", as_json, rule=what)
             if not as_json:
                 click.echo(plain(f"{what} fires again."))
 
@@ -72,9 +72,9 @@ def _list(app: App, as_json: bool) -> None:
     from holdfast.views.connections.triggers import rule_rows, source_rows
 
     view, config = app.read(), read(app.layout.triggers)
-    sources, rules = source_rows(config), rule_rows(config, view.state.triggers, app.clock())
+    sources, rules = source_rows(config), rule_rows(config, view.state.connections.triggers, app.clock())
     if as_json:
-        print_json({"sources": sources, "rules": rules, "unjudged": list(view.state.triggers.unjudged)})
+        print_json({"sources": sources, "rules": rules, "unjudged": list(view.state.connections.triggers.unjudged)})
         return
     if not sources:
         click.echo(plain(f"No triggers: {app.layout.triggers} has no sources. docs/triggers.md shows how to begin."))
@@ -95,7 +95,7 @@ def _test(app: App, path: Path, source: str, event: str, *, as_json: bool) -> No
 
     config = read(app.layout.triggers)
     found = _event(config, path, source, event)
-    told = verdicts(config, found, app.read().state.triggers, app.clock())
+    told = verdicts(config, found, app.read().state.connections.triggers, app.clock())
     if as_json:
         shown = {name: getattr(found, name) for name in found.__struct_fields__ if name not in ("payload", "marks")}
         print_json({"event": shown, "rules": told})

@@ -141,14 +141,14 @@ class Intake:
         return judged
 
     def _apply(self, decision: DecisionContext, arrival: Arrival, rule: TriggerRule, now: float) -> RuleOutcome:
-        facts = decision.ledger.state.triggers.rules.get(rule.name, RuleFacts())
+        facts = decision.ledger.state.connections.triggers.rules.get(rule.name, RuleFacts())
         delivery, event = arrival.received.idempotency_key, arrival.event
         key = template.fill(rule.key, event)[: template.KEY_CHARS_MAX]
         full, echo = f"trigger:{rule.name}:{key}", is_echo(event, facts)
         if (made := self._made(decision, full)) is not None:
             task, maker = made
             # Made before a kill by this very delivery: it counts as what it is.
-            is_new = maker == delivery and delivery in decision.ledger.state.triggers.unjudged
+            is_new = maker == delivery and delivery in decision.ledger.state.connections.triggers.unjudged
             why = "" if is_new else f"the key {key} has its task"
             return RuleOutcome(rule=rule.name, task=task, new=is_new, key=key, reason=why, is_echo=echo)
         if why := refusal(rule, facts, now):
@@ -207,7 +207,7 @@ def judge_left(decision: DecisionContext, intake: Intake, config: TriggerConfig)
 
 
 def list_left(decision: DecisionContext) -> Sequence[DeliveryReceived]:
-    return list(decision.ledger.state.triggers.unjudged.copy().values())
+    return list(decision.ledger.state.connections.triggers.unjudged.copy().values())
 
 
 def _judge_left(
@@ -220,7 +220,7 @@ def _judge_left(
         said = str(error)
         arrival = Arrival(received=received, event=event, own=said, matches=[], breaker=config.breaker)
     with decision.ledger.together():
-        if received.idempotency_key not in decision.ledger.state.triggers.unjudged:
+        if received.idempotency_key not in decision.ledger.state.connections.triggers.unjudged:
             known = intake.known(decision, received.idempotency_key)
             assert known is not None
             return known

@@ -41,7 +41,7 @@ def replay(decision: DecisionContext, asked: DeliveryReplay) -> Answer:
     )
 
 
-def enable(decision: DecisionContext, asked: RuleChoice) -> Answer:
+def rearm(decision: DecisionContext, asked: RuleChoice) -> Answer:
     """Lets a rule fire again that was set aside."""
     if not decision.has_begun():
         config = decision.context.triggers.current()

@@ -103,7 +103,7 @@ class TriggerFacts(msgspec.Struct):
     rules: dict[str, RuleFacts] = {}
     schedules: dict[str, ScheduleFacts] = {}
 
-    def copy(self) -> TriggerFacts:
+    def __copy__(self) -> TriggerFacts:
         return TriggerFacts(self.unjudged.copy(), self.rules.copy(), self.schedules.copy())
 
 
@@ -159,9 +159,17 @@ def note_schedule(facts: TriggerFacts, noted: ScheduleNoted, moment: float) -> s
 
 
 # What each entry changes: a function of the facts, the payload and the moment, which says why it cannot be.
-CHANGES: dict[type[msgspec.Struct], Callable[[TriggerFacts, Any, float], str]] = {
+TriggerFold = Callable[[TriggerFacts, Any, float], str]
+CHANGES: dict[type[msgspec.Struct], TriggerFold] = {
     DeliveryReceived: receive,
     DeliveryJudged: judge,
     RuleSwitched: switch,
     ScheduleNoted: note_schedule,
+}
+# By their types' names in the journal.
+TRIGGER_ENTRIES: dict[str, type[msgspec.Struct]] = {
+    "delivery_received": DeliveryReceived,
+    "delivery_judged": DeliveryJudged,
+    "rule_switched": RuleSwitched,
+    "schedule_noted": ScheduleNoted,
 }

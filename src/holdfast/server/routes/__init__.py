@@ -31,8 +31,8 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox, webhooks
-from holdfast.server.routes.conversation import reviews
+from holdfast.server.routes.connections import outbox, plugins, webhooks
+from holdfast.server.routes.conversation import asks, reviews
 
 
 def all_operations() -> list[Operation]:
@@ -44,6 +44,7 @@ def all_operations() -> list[Operation]:
         *journal.OPERATIONS,
         *decisions.OPERATIONS,
         *reviews.OPERATIONS,
+        *asks.OPERATIONS,
         *attempts.OPERATIONS,
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
@@ -54,6 +55,7 @@ def all_operations() -> list[Operation]:
         *costs.OPERATIONS,
         *quality.OPERATIONS,
         *observability.OPERATIONS,
+        *plugins.OPERATIONS,
         *auth.OPERATIONS,
         *health.OPERATIONS,
     ]

@@ -40,4 +40,11 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "rule_switched": Sentence("rule {rule} {how}: {reason}", _rule_switched),
     "schedule_noted": Sentence("schedule {source} counts: {schedule}", log="The schedule {source} counts from now on"),
+    "plugin_set_aside": Sentence(
+        "the plugin {plugin} is set aside: {reason}",
+        lambda aside: f"The plugin {aside.get('plugin')} is set aside: {cut(aside.get('reason', ''))}",
+    ),
+    "plugin_enabled": Sentence(
+        "the plugin {plugin} is enabled again", lambda enabled: f"The plugin {enabled.get('plugin')} is enabled again"
+    ),
 }

@@ -129,7 +129,9 @@ def list_triggers(api: Api, ask: Ask) -> Triggers:
         broken = str(api.context.triggers.broken or "")
     except TriggersUnusable as error:
         config, broken = TriggerConfig(), str(error)
-    return Triggers(source_rows(config), rule_rows(config, api.context.ledger.state.triggers, wall()), broken)
+    return Triggers(
+        source_rows(config), rule_rows(config, api.context.ledger.state.connections.triggers, wall()), broken
+    )
 
 
 def list_deliveries(api: Api, ask: Ask) -> Deliveries:
@@ -142,8 +144,8 @@ def replay(decision: DecisionContext, ask: Ask) -> Replayed:
     return Replayed(ask.body.delivery, outcomes, answer.facts["own"])
 
 
-def enable(decision: DecisionContext, ask: Ask) -> Enabled:
-    decide(decision, "enable", {"rule": ask.path["rule"]})
+def rearm(decision: DecisionContext, ask: Ask) -> Enabled:
+    decide(decision, "rearm", {"rule": ask.path["rule"]})
     return Enabled(ask.path["rule"])
 
 
@@ -153,7 +155,7 @@ OPERATIONS = [
               problems=(204, 400, 401, 404, 429, 503), before=receive, admit=admit),
     Operation("GET", "/triggers", "list_triggers", "Sources and rules, and how often each rule fired.", list_triggers,
               answer=Triggers, lane="aside", right="operate", tag="triggers"),
-    Operation("POST", "/triggers/{rule}/enable", "enable_rule", "Let a rule fire again that was set aside.", enable,
+    Operation("POST", "/triggers/{rule}/enable", "rearm_rule", "Let a rule fire again that was set aside.", rearm,
               answer=Enabled, right="operate", lane="loop", tag="triggers", problems=(422,)),
     Operation("GET", "/deliveries", "list_deliveries", "The newest deliveries, and what each made.", list_deliveries,
               answer=Deliveries, query=DeliveriesQuery, lane="aside", right="operate", tag="triggers"),
