@@ -47,6 +47,7 @@ from holdfast.engine.starting.worktree_hooks import set_up
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.outbox.publish import Publish
+from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
 from holdfast.landing.refresh import Refresh
@@ -55,6 +56,7 @@ from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
 from holdfast.observers.plugin_hooks import calling_plugins
+from holdfast.orchestrator.schedules import trigger_jobs
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect, Publisher
 from holdfast.preparation.factory import preparation_of
@@ -167,10 +169,13 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         resolve_sandbox=sandbox.resolved,
         clock=app.clock,
         auditor=auditor,
+        triggers=TriggersHolder(layout.triggers, app.repo),
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
+    if works:
+        context.jobs += trigger_jobs(context)
     return context
 
 

@@ -58,6 +58,7 @@ RUN_ELSEWHERE = {
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
     "outbox": "tests/integrations/test_outbox.py",
+    "triggers": "tests/integrations/triggers/test_schedules.py",
     "plugins": "tests/integrations/test_example.py",
 }
 # Examples of a command that looks which need something of their own: they never end, or name an entry.

@@ -28,6 +28,7 @@ from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.connections.outbox import MessageChoice, decide_message
 from holdfast.decisions.connections.plugins import PluginChoice, PluginRefusal, disable, enable
+from holdfast.decisions.connections.trigger_rules import DeliveryReplay, RuleChoice, rearm, replay
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
@@ -86,6 +87,8 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "take": (Taking, take),
     "give_back": (GivingBack, give_back),
     "outbox": (MessageChoice, decide_message),
+    "replay": (DeliveryReplay, replay),
+    "rearm": (RuleChoice, rearm),
     "enable": (PluginChoice, enable),
     "disable": (PluginRefusal, disable),
 }

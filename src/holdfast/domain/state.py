@@ -77,7 +77,7 @@ class State:
     `outages`: agents that cannot be used now.
     """
 
-    version = 21
+    version = 22
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}

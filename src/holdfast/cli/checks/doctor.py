@@ -15,6 +15,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.checks import doctor as health
 from holdfast.checks.check import check
 from holdfast.checks.doctor import Finding, Part
+from holdfast.checks.trigger_health import triggers_part
 from holdfast.cli import preflight
 from holdfast.cli.options import config_here, find_app, print_json, prints_json
 from holdfast.domain.definition import Definition
@@ -176,6 +177,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
+    yield triggers_part(app.repo, view.layout, view.state.connections.triggers, is_run)
     overview = read_overview(app)
     yield _tasks_part(overview)
     yield _agents_part(app.config, overview)

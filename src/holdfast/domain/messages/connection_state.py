@@ -13,6 +13,8 @@ import msgspec
 
 from holdfast.domain.messages import outbox_records
 from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued, Outbox
+from holdfast.domain.triggers import trigger_records
+from holdfast.domain.triggers.trigger_records import TriggerFacts
 
 
 class PluginMoved(msgspec.Struct, frozen=True):
@@ -25,10 +27,11 @@ class PluginMoved(msgspec.Struct, frozen=True):
 
 class ConnectionState(msgspec.Struct):
     """`outbox`: the messages that have not left yet, the oldest first. `plugins_aside`: the plugins whose hooks are not
-    called, each with the reason."""
+    called, each with the reason. `triggers`: deliveries that are not judged yet, and how often each rule fired."""
 
     outbox: Outbox = {}
     plugins_aside: dict[str, str] = {}
+    triggers: TriggerFacts = msgspec.field(default_factory=TriggerFacts)
 
     def trial(self) -> ConnectionState:
         """One to try entries on, which leaves this one as it is. What is inside is replaced, and never changed."""
@@ -42,11 +45,16 @@ def move_plugin(state: ConnectionState, moved: PluginMoved, moment: float) -> st
     return ""
 
 
+def _of_triggers(change: trigger_records.TriggerFold) -> ConnectionFold:
+    return lambda state, payload, moment: change(state.triggers, payload, moment)
+
+
 ConnectionFold = Callable[[ConnectionState, Any, float], str]
 FOLDS: dict[type[msgspec.Struct], ConnectionFold] = {
     MessageQueued: lambda state, queued, moment: outbox_records.queue(state.outbox, queued, moment),
     MessageFlagged: lambda state, flagged, moment: outbox_records.flag(state.outbox, flagged),
     PluginMoved: move_plugin,
+    **{kind: _of_triggers(change) for kind, change in trigger_records.CHANGES.items()},
 }
 # The entries of these, by their types' names in the journal.
 CONNECTION_ENTRIES: dict[str, type[msgspec.Struct]] = {
@@ -54,6 +62,7 @@ CONNECTION_ENTRIES: dict[str, type[msgspec.Struct]] = {
     "message_flagged": MessageFlagged,
     "plugin_set_aside": PluginMoved,
     "plugin_enabled": PluginMoved,
+    **trigger_records.TRIGGER_ENTRIES,
 }
 
 

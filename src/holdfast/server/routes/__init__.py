@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox, plugins
+from holdfast.server.routes.connections import outbox, plugins, webhooks
 from holdfast.server.routes.conversation import asks, reviews
 
 
@@ -49,6 +49,7 @@ def all_operations() -> list[Operation]:
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
+        *webhooks.OPERATIONS,
         *events.OPERATIONS,
         *blobs.OPERATIONS,
         *costs.OPERATIONS,
