@@ -26,10 +26,10 @@ import msgspec
 from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
+from holdfast.decisions.connections.outbox import MessageChoice, decide_message
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
-from holdfast.decisions.outgoing import MessageChoice, decide_message
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
