@@ -46,7 +46,9 @@ COMMAND_OF = {"settle": "resolve", "give_back": "give-back"}
 @pytest.mark.parametrize("kind", DECISIONS)
 def test_every_decision_has_its_command_and_its_route(kind: str) -> None:
     assert COMMAND_OF.get(kind, kind) in COMMANDS
-    assert {f"{kind}_{what}" for what in ("task", "attempt", "agent", "message")} & {each.name for each in OPERATIONS}
+    assert {f"{kind}_{what}" for what in ("task", "attempt", "agent", "message", "source")} & {
+        each.name for each in OPERATIONS
+    }
 
 
 def test_the_served_document_is_whole_and_public(server: Server) -> None:

@@ -16,7 +16,7 @@ from holdfast.config.trackers import SourceSettings
 from holdfast.domain.issues.issue_records import NUMBER_PATTERN, Issue, IssuePage, RateLimit
 from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
-from holdfast.errors import HoldfastError, RateLimited, is_fatal
+from holdfast.errors import HoldfastError, ServiceLimited, is_fatal
 from holdfast.integrations.trackers.memory import TrackerMemory
 from holdfast.integrations.trackers.tracker import SeenPage, Tracker
 
@@ -83,7 +83,7 @@ class Fetcher:
                 self._list(memory, known, pages, progress)
                 self._look_for_absent(memory, known, pages, absent, unchanged, progress)
                 not_before = 0.0
-            except RateLimited as limited:
+            except ServiceLimited as limited:
                 error, not_before = str(limited), float(limited.facts["until"])
             except HoldfastError as failed:
                 if is_fatal(failed):

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.clock import wall
 from holdfast.domain.issues.issue_records import Issue, IssuePage
-from holdfast.errors import AnswerLost, RateLimited, ServiceAway, ServiceRefused
+from holdfast.errors import AnswerLost, ServiceAway, ServiceLimited, ServiceRefused
 from holdfast.integrations.http.client import LIMIT_PAUSE_S
 from holdfast.integrations.trackers.tracker import PAGES_MAX, AdapterBase, SeenPage, text_of, too_many
 
@@ -171,8 +171,8 @@ class Linear(AdapterBase):
         status = 404 if "not found" in detail.lower() else int(more.get("statusCode") or 400)
         raise ServiceRefused(service=self.client.service, asked="POST /graphql", status=status, detail=detail)
 
-    def _limited(self) -> RateLimited:
-        return RateLimited(service=self.client.service, asked="POST /graphql", until=wall() + LIMIT_PAUSE_S)
+    def _limited(self) -> ServiceLimited:
+        return ServiceLimited(service=self.client.service, asked="POST /graphql", until=wall() + LIMIT_PAUSE_S)
 
     def _issue(self, given: Mapping[str, Any]) -> Issue:
         labels = tuple(text_of(each.get("name")) for each in given["labels"]["nodes"])

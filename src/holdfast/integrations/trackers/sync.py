@@ -29,7 +29,7 @@ from holdfast.integrations.trackers.issue_plan import IssueChange, Known, cancel
 from holdfast.integrations.trackers.registry import tracker_of
 from holdfast.layout import Layout
 from holdfast.orchestrator.background import PeriodicJob
-from holdfast.ports import Ledger, TaskFile
+from holdfast.ports import TaskFile
 
 ACTOR = "sync"
 SYNC_POINTS = ("sync.fetched", "sync.written", "sync.taken_in", "sync.decided", "sync.remembered")
@@ -51,9 +51,10 @@ class SyncOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return [each.task for each in self.changes if each.kind in kinds]
 
 
-def known_here(ledger: Ledger, files: Mapping[str, TaskFile], state: State, source: str) -> Known:
+def known_here(
+    executed: Callable[[str, str], object], files: Mapping[str, TaskFile], state: State, source: str
+) -> Known:
     tasks = {name: task for name, task in state.tasks.copy().items() if name.startswith(f"{source}-")}
-    executed = ledger.pairing.find_executed
     ended = {
         name
         for name, task in tasks.items()
@@ -66,7 +67,7 @@ def apply_round(context: RunContext, source: SourceSettings, found: SourceRound)
     """In the thread of whoever owns the data root. Returns what was changed."""
     point("sync.fetched")
     context.board.take_in()
-    known = known_here(context.ledger, context.board.files, context.ledger.state, source.name)
+    known = known_here(context.ledger.pairing.find_executed, context.board.files, context.ledger.state, source.name)
     changes = changes_of(source, found, known)
     done, put_off = _write(context, changes)
     point("sync.written")
@@ -190,9 +191,17 @@ def _job(context: RunContext, source: SourceSettings) -> PeriodicJob[SourceRound
 
 
 def fetch_round(
-    fetcher: Fetcher, layout: Layout, state: State, progress: Callable[[str], None] = lambda line: None
+    fetcher: Fetcher,
+    layout: Layout,
+    state: State,
+    progress: Callable[[str], None] = lambda line: None,
+    *,
+    anew: bool = False,
 ) -> SourceRound:
+    """`anew`: asks for everything, also for what has not changed since it was applied."""
     memory = memories.recall(layout, fetcher.source)
+    if anew:
+        memory = msgspec.structs.replace(memory, pages={}, absent={})
     return fetcher.fetch(memory, tracked(fetcher.source.name, state.tasks.copy()), progress)
 
 
