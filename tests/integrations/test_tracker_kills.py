@@ -1,4 +1,4 @@
-"""Issues come in and results go out while `holdfast` is killed: counted at the tracker, nothing lost, nothing doubled."""
+"""Issues come in and results go out while `holdfast` is killed: counted at the tracker, none lost, none doubled."""
 
 from __future__ import annotations
 

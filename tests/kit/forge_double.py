@@ -38,6 +38,15 @@ TOKEN = "a-token-of-the-double"
 _KEY = re.compile(r"<!-- holdfast: (.+?) -->")
 
 
+class QuietServer(ThreadingHTTPServer):
+    """A client that is killed closes its connection, which is nothing to report."""
+
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        pass
+
+
 class ForgeDouble:
     def __init__(
         self, *, seed: int = 0, fault_rate: float = 0.0, latency_s: float = 0.0, retry_after_s: int = 1
@@ -69,8 +78,7 @@ class ForgeDouble:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> ForgeDouble:

@@ -79,11 +79,12 @@ def _outcomes(app: App, sources: list[SourceSettings], *, dry_run: bool) -> list
     from holdfast.integrations.trackers.sync import apply_round, fetch_round, known_here, outcome_of
 
     view, found = app.read(), []
+    files = view.backlog.scan().tasks
     for source in sources:
         fetcher = Fetcher(source, tracker_of(source, app.repo))
-        found.append(fetch_round(fetcher, app.layout, view.state, print_notice, anew=dry_run))
+        found.append(fetch_round(fetcher, app.layout, view.state, files, print_notice, anew=dry_run))
     if dry_run:
-        files, executed = view.backlog.scan().tasks, view.found.pairing.find_executed
+        executed = view.found.pairing.find_executed
         return [
             outcome_of(each, changes_of(source, each, known_here(executed, files, view.state, source.name)))
             for source, each in zip(sources, found, strict=True)

@@ -13,12 +13,13 @@ import msgspec
 
 from holdfast.clock import monotonic, wall
 from holdfast.config.trackers import SourceSettings
-from holdfast.domain.issues.issue_records import NUMBER_PATTERN, Issue, IssuePage, RateLimit
+from holdfast.domain.issues.issue_records import NUMBER_PATTERN, Issue, IssuePage, RateLimit, is_task_of
 from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
 from holdfast.errors import HoldfastError, ServiceLimited, is_fatal
 from holdfast.integrations.trackers.memory import TrackerMemory
 from holdfast.integrations.trackers.tracker import SeenPage, Tracker
+from holdfast.ports import TaskFile
 
 # How long the answer about an author's rights is believed.
 RIGHTS_S = 3600.0
@@ -53,14 +54,14 @@ class SourceRound(msgspec.Struct, frozen=True, kw_only=True):
         return [*listed, *(issue for issue, _ in self.absent)]
 
 
-def tracked(source: str, tasks: Mapping[str, Task]) -> dict[str, TrackedNumber]:
+def tracked(source: str, tasks: Mapping[str, Task], files: Mapping[str, TaskFile]) -> dict[str, TrackedNumber]:
     """The issues of a source that have tasks, by number; the task of the newest round decides."""
     found: dict[str, TrackedNumber] = {}
+    # Rounds are added in their order.
     for name, task in tasks.items():
-        if name.startswith(f"{source}-"):
-            # Rounds are added in their order.
-            number = name.removeprefix(f"{source}-").partition(".")[0]
-            found[number] = TrackedNumber(number, task.state in OVER)
+        origin = files[name].definition.origin if name.startswith(f"{source}-") and name in files else None
+        if origin is not None and origin.source == source and is_task_of(name, origin):
+            found[origin.number] = TrackedNumber(origin.number, task.state in OVER)
     return found
 
 

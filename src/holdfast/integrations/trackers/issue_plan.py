@@ -15,7 +15,7 @@ from holdfast.backlog.issue_files import IssueFile, file_of, is_edited_here
 from holdfast.backlog.sync import EDITABLE
 from holdfast.config.trackers import SourceSettings
 from holdfast.domain.definition import Definition
-from holdfast.domain.issues.issue_records import ROUNDS_MAX, Issue, task_id
+from holdfast.domain.issues.issue_records import ROUNDS_MAX, Issue, is_task_of, task_id
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.integrations.trackers.fetching import SourceRound
@@ -80,7 +80,7 @@ def _changes(source: SourceSettings, issue: Issue, known: Known) -> Iterator[Iss
         return
     if task.state in OVER:
         return
-    if made is None or made.origin is None:
+    if made is None or made.origin is None or not is_task_of(name, made.origin):
         if made is not None:
             told = f"there is a task {name} that came from no issue; rename it, and the issue becomes a task"
             yield IssueChange(kind="problem", why=told, **about)

@@ -174,7 +174,7 @@ def _job(context: RunContext, source: SourceSettings) -> PeriodicJob[SourceRound
     def fetch() -> SourceRound:
         if not fetcher:
             fetcher.append(Fetcher(source, tracker_of(source, context.repo)))
-        return fetch_round(fetcher[0], context.layout, context.ledger.state)
+        return fetch_round(fetcher[0], context.layout, context.ledger.state, context.board.files)
 
     def apply(found: SourceRound) -> list[str]:
         outcome = apply_round(context, source, found)
@@ -194,6 +194,7 @@ def fetch_round(
     fetcher: Fetcher,
     layout: Layout,
     state: State,
+    files: Mapping[str, TaskFile],
     progress: Callable[[str], None] = lambda line: None,
     *,
     anew: bool = False,
@@ -202,7 +203,7 @@ def fetch_round(
     memory = memories.recall(layout, fetcher.source)
     if anew:
         memory = msgspec.structs.replace(memory, pages={}, absent={})
-    return fetcher.fetch(memory, tracked(fetcher.source.name, state.tasks.copy()), progress)
+    return fetcher.fetch(memory, tracked(fetcher.source.name, state.tasks.copy(), files), progress)
 
 
 def lines_of(outcome: SyncOutcome) -> list[tuple[str, str]]:
