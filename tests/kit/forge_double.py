@@ -38,6 +38,22 @@ TOKEN = "a-token-of-the-double"
 _KEY = re.compile(r"<!-- holdfast: (.+?) -->")
 
 
+def _user(name: str) -> dict[str, Any]:
+    """A user with all that GitHub's description asks for."""
+    at = f"https://api.github.test/users/{name}"
+    kinds = ("events", "followers", "following", "gists", "organizations", "received_events", "repos", "starred")
+    urls = {f"{kind}_url": f"{at}/{kind}" for kind in (*kinds, "subscriptions", "avatar")}
+    own = {"login": name, "id": 1, "node_id": "U_1", "gravatar_id": "", "type": "User", "site_admin": False}
+    return {**own, **urls, "url": at, "html_url": f"https://github.test/{name}"}
+
+
+def _label(name: str) -> dict[str, Any]:
+    at = f"https://api.github.test/repos/{REPO}/labels/1"
+    return {
+        "id": 1, "node_id": "L_1", "url": at, "name": name, "description": None, "color": "ededed", "default": False,
+    }  # fmt: skip
+
+
 class QuietServer(ThreadingHTTPServer):
     """A client that is killed closes its connection, which is nothing to report."""
 
@@ -99,11 +115,14 @@ class ForgeDouble:
     def open(self, title: str, body: str = "", *, labels: list[str] | None = None, author: str = "ada") -> int:
         with self._lock:
             number = len(self.issues) + 1
+            page, at = f"https://github.test/{REPO}/issues/{number}", f"https://api.github.test/repos/{REPO}"
             self.issues[number] = {
-                "number": number, "title": title, "body": body, "state": "open", "closed_at": None,
-                "html_url": f"https://github.test/{REPO}/issues/{number}", "user": {"login": author},
-                "labels": [{"name": each} for each in labels or []], "created_at": self._moment(),
-                "updated_at": self._moment(),
+                "id": 1000 + number, "node_id": f"I_{number}", "number": number, "title": title, "body": body,
+                "state": "open", "locked": False, "comments": 0, "closed_at": None, "assignee": None, "milestone": None,
+                "html_url": page, "url": f"{at}/issues/{number}", "repository_url": at, "user": _user(author),
+                "labels_url": f"{at}/issues/{number}/labels", "comments_url": f"{at}/issues/{number}/comments",
+                "events_url": f"{at}/issues/{number}/events", "labels": [_label(each) for each in labels or []],
+                "created_at": self._moment(), "updated_at": self._moment(),
             }  # fmt: skip
             self.comments[number] = []
             return number
@@ -111,7 +130,7 @@ class ForgeDouble:
     def edit(self, number: int, **values: Any) -> None:
         with self._lock:
             if "labels" in values:
-                values["labels"] = [{"name": each} for each in values["labels"]]
+                values["labels"] = [_label(each) for each in values["labels"]]
             if "state" in values:
                 values["closed_at"] = self._moment() if values["state"] == "closed" else None
             self.issues[number].update(values, updated_at=self._moment())
@@ -180,6 +199,8 @@ class ForgeDouble:
         if is_lost:
             self._hang_up(handler)
             return
+        if data:
+            headers = {**headers, "content-type": "application/json; charset=utf-8"}
         limits = {"x-ratelimit-remaining": str(self.remaining), "x-ratelimit-reset": str(int(time.time()) + 3600)}
         with contextlib.suppress(OSError):
             handler.send_response(status)
@@ -202,7 +223,9 @@ class ForgeDouble:
             case "GET", ["issues"]:
                 return self._page(parts.path, query, list(self._listed(query)))
             case "GET", ["collaborators", name, "permission"]:
-                return 200, {"permission": self.permissions.get(name, "none"), "user": {"login": name}}, {}
+                rights = self.permissions.get(name, "none")
+                user = {**_user(name), "role_name": rights}
+                return 200, {"permission": rights, "role_name": rights, "user": user}, {}
             case _, ["issues", number, *more] if number.isdigit():
                 if int(number) not in self.issues:
                     return 404, {"message": "Not Found"}, {}
@@ -228,7 +251,11 @@ class ForgeDouble:
                 return self._page(path, query, newer)
             case "POST", ["comments"]:
                 moment, at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), len(self.comments[number]) + 1
-                made = {"body": body["body"], "html_url": f"{issue['html_url']}#{at}", "updated_at": moment}
+                made = {
+                    "id": number * 1000 + at, "node_id": f"C_{number}_{at}", "body": body["body"], "user": _user("ada"),
+                    "html_url": f"{issue['html_url']}#{at}", "url": f"{issue['url']}/comments/{at}",
+                    "issue_url": issue["url"], "created_at": moment, "updated_at": moment,
+                }  # fmt: skip
                 self.comments[number].append(made)
                 issue["updated_at"] = self._moment()
                 return 201, made, {}
