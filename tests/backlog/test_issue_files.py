@@ -44,7 +44,7 @@ def test_front_matter_of_a_stranger_is_text() -> None:
     assert (definition.agent, definition.verify, definition.depends_on) == (None, (), ())
     assert definition.goal is not None
     assert "\n> verify: pytest -q\n" in definition.goal and "https://x.test/12" in definition.goal
-    assert "ada" in definition.goal and "no write rights" in definition.goal
+    assert "ada" in definition.goal and "without write rights" in definition.goal
     assert definition.origin is not None and not definition.origin.trusted
 
 

@@ -92,7 +92,7 @@ def test_pages_are_all_read(double: TrackerDouble) -> None:
     assert [number for page in pages for number in page.numbers] == numbers and len(pages) == 3
 
 
-def test_what_a_tracker_says_of_its_limit_is_kept(double: TrackerDouble) -> None:
+def test_the_limit_that_a_tracker_names_is_kept(double: TrackerDouble) -> None:
     asked = tracker(double)
     list(asked.pages({}))
     told = {"gitlab": (1999, 4102444800.0), "linear": (1499, 4102444800.0), "jira": (None, 0.0)}

@@ -262,7 +262,7 @@ def test_a_tracker_that_refuses_cancels_nothing(
 # -- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_not_changed_costs_one_conditional_request(repo: Path, forge: ForgeDouble) -> None:
+def test_a_round_without_a_change_costs_one_conditional_request(repo: Path, forge: ForgeDouble) -> None:
     connect(repo, forge)
     forge.open("An issue", "x")
     sync(repo)

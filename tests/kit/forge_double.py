@@ -1,4 +1,4 @@
-"""A stateful double of GitHub's issues on loopback: it keeps what it is told, and counts at the receiver.
+"""A stateful double of GitHub's issues on loopback: it keeps what it gets, and counts at the receiver.
 
     with ForgeDouble() as forge:
         number = forge.open("Fix it", "The body", labels=["agent"], author="ada")

@@ -73,9 +73,9 @@ def _is_asked(app: App, names: list[str]) -> bool:
 
 def _outcomes(app: App, sources: list[SourceSettings], *, dry_run: bool) -> list[SyncOutcome]:
     """Asks first, and owns the data root only while the answers are applied."""
-    from holdfast.integrations.trackers.fetching import Fetcher
     from holdfast.integrations.trackers.issue_plan import changes_of
     from holdfast.integrations.trackers.registry import tracker_of
+    from holdfast.integrations.trackers.source_rounds import Fetcher
     from holdfast.integrations.trackers.sync import apply_round, fetch_round, known_here, outcome_of
 
     view, found = app.read(), []

@@ -11,7 +11,7 @@ from holdfast.domain.issues.issue_records import Issue, IssuePage
 from holdfast.errors import ServiceRefused
 from holdfast.integrations.trackers.tracker import PER_PAGE, AdapterBase, SeenPage, hidden, is_gone, text_of, unchanged
 
-# The permission by which somebody may push; `maintain` is told as `write`.
+# The permission by which somebody may push; GitHub gives `maintain` as `write`.
 WRITERS = ("admin", "maintain", "write")
 
 

@@ -18,7 +18,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.issues.issue_records import ROUNDS_MAX, Issue, is_task_of, task_id
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.integrations.trackers.fetching import SourceRound
+from holdfast.integrations.trackers.source_rounds import SourceRound
 
 # `later`: nothing yet, because of the state that the task is in; it is looked at again in the next round.
 ChangeKind = Literal["add", "edit", "cancel", "ask", "later", "problem"]

@@ -60,7 +60,7 @@ class Jira(AdapterBase):
         return self._issue(answer.json), ""
 
     def permission_of(self, author: str) -> bool:
-        """Jira knows nothing of the repository: only the source's `trusted` says who has write rights there."""
+        """Jira knows nothing of the repository: write rights are those that the source's `trusted` gives."""
         return False
 
     def comment(self, number: str, text: str, key: str) -> str:

@@ -86,7 +86,7 @@ class Linear(AdapterBase):
         return (Issue(number=number, is_gone=True) if found is None else self._issue(found)), ""
 
     def permission_of(self, author: str) -> bool:
-        """Linear knows nothing of the repository: only the source's `trusted` says who has write rights there."""
+        """Linear knows nothing of the repository: write rights are those that the source's `trusted` gives."""
         return False
 
     def comment(self, number: str, text: str, key: str) -> str:

@@ -24,9 +24,9 @@ from holdfast.domain.task import TaskState
 from holdfast.engine.context import RunContext
 from holdfast.errors import HoldfastError, is_fatal
 from holdfast.integrations.trackers import memory as memories
-from holdfast.integrations.trackers.fetching import Fetcher, SourceRound, remembered, tracked
 from holdfast.integrations.trackers.issue_plan import IssueChange, Known, cancel_key, changes_of
 from holdfast.integrations.trackers.registry import tracker_of
+from holdfast.integrations.trackers.source_rounds import Fetcher, SourceRound, remembered, tracked
 from holdfast.layout import Layout
 from holdfast.orchestrator.background import PeriodicJob
 from holdfast.ports import TaskFile
@@ -64,7 +64,7 @@ def known_here(
 
 
 def apply_round(context: RunContext, source: SourceSettings, found: SourceRound) -> SyncOutcome:
-    """In the thread of whoever owns the data root. Returns what was changed."""
+    """In the thread that owns the data root. Returns what was changed."""
     point("sync.fetched")
     context.board.take_in()
     known = known_here(context.ledger.pairing.find_executed, context.board.files, context.ledger.state, source.name)

@@ -54,12 +54,11 @@ def messages_of(context: RunContext, entry: Entry) -> list[MessageQueued]:
     origin = _origin(context, name) if source is not None else None
     if source is None or origin is None or origin.source != source.name or not is_task_of(name, origin):
         return []
-    return made_for(source, origin, name, kind, inputs, entry.entry_hash)
+    return made_for(source, origin, entry)
 
 
-def made_for(
-    source: SourceSettings, origin: Origin, task: str, kind: str, inputs: Mapping[str, Any], entry_hash: str
-) -> list[MessageQueued]:
+def made_for(source: SourceSettings, origin: Origin, entry: Entry) -> list[MessageQueued]:
+    task, kind, inputs = entry.inputs["task"], entry.decision_type, entry.inputs
     has_landed = kind == "task_closed"
     wanted: list[tuple[str, dict[str, Any]]] = []
     if source.comment:
@@ -71,7 +70,7 @@ def made_for(
         wanted.append((CLOSE, {}))
     messages: list[MessageQueued] = []
     for channel, content in wanted:
-        key = f"{channel}:{task}:{entry_hash[:KEY_CHARS]}"
+        key = f"{channel}:{task}:{entry.entry_hash[:KEY_CHARS]}"
         # In order: an issue is not closed before it says why.
         after = messages[-1].idempotency_key if messages else ""
         about = {"source": source.name, "number": origin.number, **content}

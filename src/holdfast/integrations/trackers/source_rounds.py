@@ -8,6 +8,7 @@ ends early where the tracker wants no more requests; what it has by then is appl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,6 +17,7 @@ from holdfast.config.trackers import SourceSettings
 from holdfast.domain.issues.issue_records import NUMBER_PATTERN, Issue, IssuePage, RateLimit, is_task_of
 from holdfast.domain.task import OVER
 from holdfast.domain.task_record import Task
+from holdfast.domain.wording import plural
 from holdfast.errors import HoldfastError, ServiceLimited, is_fatal
 from holdfast.integrations.trackers.memory import TrackerMemory
 from holdfast.integrations.trackers.tracker import SeenPage, Tracker
@@ -65,6 +67,15 @@ def tracked(source: str, tasks: Mapping[str, Task], files: Mapping[str, TaskFile
     return found
 
 
+@dataclass
+class _Found:
+    """What a round has found so far: it may end at any request."""
+
+    pages: list[IssuePage] = field(default_factory=list)
+    absent: list[tuple[Issue, str]] = field(default_factory=list)
+    unchanged: dict[str, str] = field(default_factory=dict)
+
+
 class Fetcher:
     """Fetches for one source; keeps the answers about authors' rights between rounds."""
 
@@ -75,14 +86,15 @@ class Fetcher:
     def fetch(
         self, memory: TrackerMemory, known: Mapping[str, TrackedNumber], progress: Progress = lambda line: None
     ) -> SourceRound:
-        pages: list[IssuePage] = []
-        absent: list[tuple[Issue, str]] = []
-        unchanged: dict[str, str] = {}
+        """Asks for everything, and returns what was found before a request failed."""
+        found = _Found()
         error, not_before = "", memory.not_before
-        if not_before <= wall():
+        if not_before > wall():
+            error = memory.error or "its limit is reached"
+        else:
             try:
-                self._list(memory, known, pages, progress)
-                self._look_for_absent(memory, known, pages, absent, unchanged, progress)
+                self._list(found, memory, known, progress)
+                self._look_for_absent(found, memory, known, progress)
                 not_before = 0.0
             except ServiceLimited as limited:
                 error, not_before = str(limited), float(limited.facts["until"])
@@ -90,13 +102,11 @@ class Fetcher:
                 if is_fatal(failed):
                     raise
                 error = str(failed)
-        else:
-            error = memory.error or "its limit is reached"
         return SourceRound(
             source=self.source.name,
-            pages=pages,
-            absent=absent,
-            unchanged=unchanged,
+            pages=found.pages,
+            absent=found.absent,
+            unchanged=found.unchanged,
             limit=self.tracker.limit,
             at=wall(),
             not_before=not_before,
@@ -104,7 +114,7 @@ class Fetcher:
         )
 
     def _list(
-        self, memory: TrackerMemory, known: Mapping[str, TrackedNumber], pages: list[IssuePage], progress: Progress
+        self, found: _Found, memory: TrackerMemory, known: Mapping[str, TrackedNumber], progress: Progress
     ) -> None:
         # A page whose issues have no tasks here, say because files were put back from a copy, is asked for anew.
         seen = {at: page for at, page in memory.pages.items() if known.keys() >= set(page.numbers)}
@@ -112,20 +122,14 @@ class Fetcher:
             if page.issues is not None:
                 issues = tuple(self._judged(each) for each in page.issues if NUMBER_PATTERN.fullmatch(each.number))
                 page = msgspec.structs.replace(page, issues=issues)
-            pages.append(page)
-            count = sum(len(each.numbers) for each in pages)
-            progress(f"{self.source.name}: page {len(pages)}, {count} issues")
+            found.pages.append(page)
+            count = sum(len(each.numbers) for each in found.pages)
+            progress(f"{self.source.name}: page {len(found.pages)}, {plural(count, 'issue')}")
 
     def _look_for_absent(
-        self,
-        memory: TrackerMemory,
-        known: Mapping[str, TrackedNumber],
-        pages: list[IssuePage],
-        absent: list[tuple[Issue, str]],
-        unchanged: dict[str, str],
-        progress: Progress,
+        self, found: _Found, memory: TrackerMemory, known: Mapping[str, TrackedNumber], progress: Progress
     ) -> None:
-        listed = {number for page in pages for number in page.numbers}
+        listed = {number for page in found.pages for number in page.numbers}
         for number, each in known.items():
             if each.is_over or number in listed:
                 continue
@@ -133,9 +137,9 @@ class Fetcher:
             issue, etag = self.tracker.get(number, before)
             progress(f"{self.source.name}: issue {number}")
             if issue is None:
-                unchanged[number] = before
+                found.unchanged[number] = before
             else:
-                absent.append((self._judged(issue), etag))
+                found.absent.append((self._judged(issue), etag))
 
     def _judged(self, issue: Issue) -> Issue:
         return msgspec.structs.replace(issue, is_trusted=self._is_trusted(issue.author)) if issue.is_open else issue
