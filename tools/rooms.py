@@ -21,7 +21,7 @@ MODULES = {
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
     ["questions", "domain.triggers"],
-    ["domain.conversations", "domain.messages", "domain.reviews", "layout", "storage.files"],
+    ["domain.conversations", "domain.issues", "domain.messages", "domain.reviews", "layout", "storage.files"],
     ["domain"],
     ["config", "git", "storage.records"],
     ["storage.journal"],
@@ -42,6 +42,7 @@ ROOMS = [
     ["agents.runner", "engine", "demo"],
     ["decisions", "integrations.outbox", "observers"],
     ["orchestrator", "checks"],
+    ["integrations.trackers"],
     ["app"],
     ["views"],
     ["server"],

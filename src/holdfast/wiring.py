@@ -47,6 +47,9 @@ from holdfast.engine.starting.worktree_hooks import set_up
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.outbox.publish import Publish
+from holdfast.integrations.trackers.issue_publishers import issue_publishers
+from holdfast.integrations.trackers.sync import sync_jobs
+from holdfast.integrations.trackers.write_back import results_follower
 from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
@@ -148,7 +151,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
-    effects[PublishIntended] = Publish(build_publishers(app.config), lambda: ledger.state.outbox)
+    effects[PublishIntended] = Publish(build_publishers(app.config, app.repo), lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
@@ -176,7 +179,15 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
     if works:
         context.jobs += trigger_jobs(context)
+        connect(context)
     return context
+
+
+def connect(context: RunContext) -> None:
+    """What a run asks of others beside its work, and what it makes messages of."""
+    if context.config.sources:
+        context.jobs += sync_jobs(context)
+        context.followers += [results_follower(context)]
 
 
 def build_effects(
@@ -204,9 +215,9 @@ def build_effects(
     }
 
 
-def build_publishers(config: Config) -> dict[str, Publisher]:
+def build_publishers(config: Config, repo: Path) -> dict[str, Publisher]:
     """The one registry of publishers, each under the name of its channel."""
-    return {}
+    return {**issue_publishers(config.sources, repo)}
 
 
 def _audit_key(repo: Path, config: Config) -> str:

@@ -28,6 +28,7 @@ from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.connections.outbox import MessageChoice, decide_message
 from holdfast.decisions.connections.plugins import PluginChoice, PluginRefusal, disable, enable
+from holdfast.decisions.connections.sources import SyncRequest, sync_now
 from holdfast.decisions.connections.trigger_rules import DeliveryReplay, RuleChoice, rearm, replay
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
@@ -91,6 +92,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "rearm": (RuleChoice, rearm),
     "enable": (PluginChoice, enable),
     "disable": (PluginRefusal, disable),
+    "sync": (SyncRequest, sync_now),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

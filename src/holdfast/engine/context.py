@@ -205,6 +205,8 @@ class RunContext:
     # What is asked of others beside the loop, while it lives (`orchestrator/background.py:PeriodicJob`), and what
     # makes messages of entries (`observers/journal_follower.py:JournalFollower`).
     jobs: list[Any] = field(default_factory=list)
+    # Has a job of that name begin at once; None where no loop follows.
+    poke: Callable[[str], None] | None = None
     followers: list[Any] = field(default_factory=list)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
