@@ -15,7 +15,7 @@ from holdfast.decisions.takeovers import FINISH_POINTS
 from holdfast.domain.task import TaskState
 from holdfast.errors import InputError
 from holdfast.preparation import port_leases
-from holdfast.wiring import decide_here
+from holdfast.short_runs import decide_here
 from kit.confined import needs_bwrap
 from kit.git import git
 from kit.program import Terminal, holdfast

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import msgspec
 
 from holdfast.config.settings import KEYS
+
+# Of a comment, so that a line fits beside its indentation.
+WIDTH = 118
 
 
 def _default_settings() -> str:
@@ -21,8 +25,9 @@ def _default_settings() -> str:
             lines += ["", f"{head}:"] if head else [""]
             section = head
         indent = "  " if head else ""
-        words = (f"# {key.description}", f"# allowed: {key.allowed}", f"#{name}: {as_yaml(key.default)}")
-        lines += [indent + each for each in words]
+        said = (f"# {key.description}", f"# allowed: {key.allowed}")
+        lines += [indent + line for each in said for line in textwrap.wrap(each, WIDTH, subsequent_indent="#   ")]
+        lines.append(f"{indent}#{name}: {as_yaml(key.default)}")
     return "\n".join(lines) + "\n"
 
 
