@@ -33,6 +33,7 @@ ROOMS = [
     ["preparation"],
     ["agents.runner", "engine", "demo"],
     ["decisions", "integrations.outbox", "observers"],
+    ["integrations.notify"],
     ["orchestrator", "checks"],
     ["app"],
     ["views"],

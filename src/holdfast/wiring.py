@@ -45,6 +45,7 @@ from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
+from holdfast.integrations.notify.rule_followers import add_rules, publishers_of
 from holdfast.integrations.outbox.publish import Publish
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
@@ -126,7 +127,8 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
-    effects[PublishIntended] = Publish(build_publishers(app.config), lambda: ledger.state.outbox)
+    publishers = {**publishers_of(app.repo, layout, app.config, ledger, app.clock), **build_publishers(app.config)}
+    effects[PublishIntended] = Publish(publishers, lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
@@ -151,6 +153,8 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    if works:
+        add_rules(context)
     return context
 
 
@@ -180,7 +184,7 @@ def build_effects(
 
 
 def build_publishers(config: Config) -> dict[str, Publisher]:
-    """The one registry of publishers, each under the name of its channel."""
+    """The one registry of publishers, each under the name of its channel, beside those of notifications."""
     return {}
 
 

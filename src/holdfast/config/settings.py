@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.config.notify import PAGE_PATTERN, PAGE_RULE, QUIET_PATTERN, QUIET_RULE, TO_RULE, NotifyRule
 from holdfast.config.resources import Least, LimitSettings
+from holdfast.config.secret_refs import SecretRef
 from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
@@ -176,6 +178,14 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Variable, ...],
         Meta(max_length=200, description="more variables that reach gates, beside PATH, HOME and the like"),
     ] = ()
+    notify: Annotated[
+        tuple[NotifyRule, ...],
+        Meta(max_length=ENTRIES_MAX, description="who is told of what, by any service that Apprise knows"),
+    ] = ()
+    page_url: Annotated[
+        Annotated[str, Meta(pattern=PAGE_PATTERN)] | None,
+        Meta(description="address of the page as people reach it, for links in messages; null: no links"),
+    ] = None
     ledgers: LedgerSettings = LedgerSettings()
     audit: Audit = Audit()
     server: Server = Server()
@@ -239,7 +249,7 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
     if kind is bool:
         return "true or false"
     if kind is str:
-        rule = MODEL_RULE if facts.get("pattern") == MODEL_PATTERN else NAME_RULE
+        rule = _RULES.get(facts.get("pattern", ""), NAME_RULE)
         return rule if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
     if typing.get_origin(kind) is dict and _is_struct(typing.get_args(kind)[1]):
         return f"a mapping of up to {facts['max_length']} {_elements(typing.get_args(kind)[1])}"
@@ -248,7 +258,14 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
     return f"a list of up to {facts['max_length']:,} " + _elements(typing.get_args(kind)[0])
 
 
+_RULES = {MODEL_PATTERN: MODEL_RULE, QUIET_PATTERN: QUIET_RULE, PAGE_PATTERN: PAGE_RULE}
+
+
 def _elements(kind: Any) -> str:
+    if kind is SecretRef:
+        return TO_RULE
+    if typing.get_origin(kind) is Literal:
+        return "of " + ", ".join(typing.get_args(kind))
     if kind is Variable:
         return "names of variables; a star at the end stands for any ending"
     if not _is_struct(kind):
@@ -258,7 +275,7 @@ def _elements(kind: Any) -> str:
 
 LISTS: dict[Any, str] = {
     GateSettings: "gates", DeclaredAgent: "agents", PermissionSettings: "rules", RouteSettings: "routes",
-    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules",
+    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules", NotifyRule: "rules",
 }  # fmt: skip
 
 
@@ -267,7 +284,7 @@ KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
 ENTRY_KEYS: dict[str, dict[str, SettingKey]] = {
     name: {key.name: key for key in _keys(kind)}
     for name, kind in zip(
-        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve"), LISTS, strict=True
+        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve", "notify"), LISTS, strict=True
     )
 }
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}

@@ -193,6 +193,8 @@ class RunContext:
     # makes messages of entries (`observers/journal_follower.py:JournalFollower`).
     jobs: list[Any] = field(default_factory=list)
     followers: list[Any] = field(default_factory=list)
+    # Asked when the run has nothing left to do: whether they have queued something that is to leave before its end.
+    before_end: list[Callable[[], bool]] = field(default_factory=list)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 
