@@ -79,6 +79,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "holdfast.cli.connections.outbox:outbox",
         "List the messages that have not left, and decide about them.",
     ),
+    "notify": ("holdfast.cli.connections.notify:notify", "List the rules by which people are told, or try them."),
     "history": ("holdfast.cli.journal:history", "Show a task's whole story from the journal."),
     "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
     "agents": ("holdfast.cli.agents:agents", "List the agents: installed, signed in, what each can do."),

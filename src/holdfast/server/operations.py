@@ -102,6 +102,7 @@ class Operation(msgspec.Struct, frozen=True):
     `early`: it needs to know of no task file, and is done while those are still being read; `public` ones always are.
     `before`: what a change does first, in a thread of the pool, by the `Api` and what was asked: it asks git or writes
     files, and a change holds up all others. It refuses nothing: what was answered before is answered again.
+    `is_page`: a person's browser shows it. A link of another site may lead there, and what is refused is a page, too.
     """
 
     method: Method
@@ -120,6 +121,7 @@ class Operation(msgspec.Struct, frozen=True):
     media_type: str = "application/json"
     early: bool = False
     before: Callable[..., Any] | None = None
+    is_page: bool = False
 
     @property
     def changes(self) -> bool:

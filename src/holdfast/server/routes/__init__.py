@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox
+from holdfast.server.routes.connections import answers, outbox
 from holdfast.server.routes.conversation import reviews
 
 
@@ -48,6 +48,7 @@ def all_operations() -> list[Operation]:
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
+        *answers.OPERATIONS,
         *events.OPERATIONS,
         *blobs.OPERATIONS,
         *costs.OPERATIONS,
