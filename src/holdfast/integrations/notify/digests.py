@@ -59,7 +59,8 @@ def digest_of(first: Outgoing, parts: list[Outgoing], project: str) -> MessageQu
 
 def _belongs(part: Outgoing, first: Outgoing, now: float) -> bool:
     is_same = all(part.content.get(name) == first.content.get(name) for name in ("rule", "to", "channel"))
-    is_due = part.not_before <= now and not part.parked
+    # Not by `not_before`: one whose try was cut off is put off for a moment, and belongs to the others all the same.
+    is_due = float(part.content.get("due", 0.0)) <= now and not part.parked
     return part.key == first.key or (part.channel == DIGEST and is_same and is_due)
 
 

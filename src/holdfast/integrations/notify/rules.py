@@ -41,7 +41,7 @@ def messages(rule: NotifyRule, told: Notification, project: str, now: float) -> 
         content |= {"question": told.question, "answers": list(told.answers), "expires": now + ANSWER_LINK_S}
     channel = channel_of(rule)
     if rule.digest_s is not None:
-        content, channel = {**content, "channel": channel}, DIGEST
+        content, channel = {**content, "channel": channel, "due": leaves_at(rule, now)}, DIGEST
     return [
         MessageQueued(
             idempotency_key=f"{OWN_KEYS}{rule.name}:{told.subject}:{address_id(ref)}",
