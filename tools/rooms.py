@@ -38,6 +38,7 @@ ROOMS = [
     ["app"],
     ["views"],
     ["server"],
+    ["mcp"],
     ["cli"],
 ]
 # These are packages of several rooms.

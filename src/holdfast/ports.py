@@ -262,6 +262,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     and `counted_usd` what it cost.
     `policy`: what it may do without asking; None: as the settings of its agent say.
     `answers`: it is resumed because its last question was answered, and has nothing else to be told.
+    `has_tools`: our own MCP server is there for it.
     """
 
     task: str
@@ -275,6 +276,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     counted_usd: float = 0.0
     policy: PermissionPolicy | None = None
     answers: bool = False
+    has_tools: bool = False
 
 
 class Agent(Protocol):

@@ -40,9 +40,9 @@ from holdfast.domain.entries import AuditNoted
 from holdfast.domain.state import State
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.effects import carry_out
 from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
+from holdfast.engine.starting.worktree_hooks import set_up
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.notify.rule_followers import add_rules, publishers_of
@@ -152,7 +152,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
-    verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
     if works:
         add_rules(context)
     return context
@@ -288,7 +288,7 @@ def owned(
 
     with _ledger(app, layout, take_over, patience_s, judge) as ledger:
         if original is not None:
-            say(place.told(original))
+            say(place.copy_notice(original))
         place.settle(layout, is_copy=original is not None)
         for moved in witnesses.set_unknown_aside(layout, ledger.state, app.repo) if is_restored else ():
             say(f"moved to {moved}")

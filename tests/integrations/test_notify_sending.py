@@ -90,7 +90,7 @@ def test_the_end_of_a_stopped_run_is_told(repo: Path, web: WebService, tmp_path:
     rules(repo, {"on": ["run_over"]})
     add(repo, "long", f"run while [ ! -e '{tmp_path}/go' ]; do sleep 0.05; done\nwrite a.txt x")
     run = start(repo, "run", "--plain")
-    wait_for(lambda: layout(repo).lock.exists() and (t := state(repo).tasks.get("long")) and t.state is TaskState.IN_PROGRESS)
+    wait_for(lambda: "long" in (tasks := state(repo).tasks) and tasks["long"].state is TaskState.IN_PROGRESS)
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=60)
     assert len(web.received) == 2 and not state(repo).outbox

@@ -107,7 +107,8 @@ def test_a_message_in_doubt_is_parked(repo: Path, inbox: Path, channel: str, tro
     holdfast(repo, "run")
     before = dict(received(inbox))
     assert state(repo).outbox["odd"].parked and before == ({"odd": 1} if channel == MUTE else {})
-    assert "--drop odd" in holdfast(repo, "outbox")
+    assert "--drop odd" in holdfast(repo, "outbox") and "1 of them for you" in holdfast(repo, "status")
+    assert "waits for you" in holdfast(repo, "check")
     holdfast(repo, "outbox", "--sent" if channel == MUTE else "--drop", "odd")
     holdfast(repo, "run")
     assert not state(repo).outbox and received(inbox) == before

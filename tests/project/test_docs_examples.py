@@ -54,6 +54,7 @@ RUN_ELSEWHERE = {
     "give-back": "tests/decisions/test_takeovers.py",
     "resolve": "tests/decisions/test_resolve.py",
     "review": "tests/decisions/test_reviews.py",
+    "mcp": "tests/mcp/test_stdio.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
     "outbox": "tests/integrations/test_outbox.py",

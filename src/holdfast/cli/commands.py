@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "holdfast.cli.serve:dashboard",
         "Print the address of the dashboard, with the token that lets you in.",
     ),
+    "mcp": ("holdfast.cli.mcp:mcp", "Serve tools to your own Claude Code or Codex session, by MCP."),
     "stop": ("holdfast.cli.run:stop", "End the run, its agents, or the agents of some tasks."),
     "watch": ("holdfast.cli.watch:watch", "Watch a run live, with keys, from any terminal."),
     "attach": ("holdfast.cli.attach:attach", "Follow an agent's output, from any terminal."),

@@ -71,6 +71,10 @@ class Config(msgspec.Struct, frozen=True):
         Literal["open", "none"],
         Meta(description="network in a sandbox; none: gates and agents without a model have none"),
     ] = "open"
+    mcp_tools: Annotated[
+        bool,
+        Meta(description="agents that take MCP servers get Holdfast's own, where the extra `mcp` is and a run serves"),
+    ] = True
     submodules: Annotated[
         Literal["keep", "init"],
         Meta(description="submodules in worktrees; keep: empty folders; init: checked out from .git/modules"),

@@ -208,9 +208,9 @@ class Mailbox:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._take, args=(connection,), name="request", daemon=True).start()
+            threading.Thread(target=self._receive, args=(connection,), name="request", daemon=True).start()
 
-    def _take(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket) -> None:
         try:
             asked = Asked(connection)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):

@@ -77,7 +77,7 @@ class State:
     `outages`: agents that cannot be used now.
     """
 
-    version = 19
+    version = 20
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -196,7 +196,7 @@ class State:
         if moved.rest != _NOTHING:
             task.start = replace(task.start, used=task.start.used + moved.rest)
             self.spend(task, moved.rest, entry.timestamp)
-        task_record.hear(task, moved.told)
+        task_record.drop_messages(task, moved.told)
         task.session = "" if moved.forget else moved.session or task.session
         if moved.forget and task.continues and moved.reason != Reason.SESSION_FULL:
             task.lost_in = task.attempt.id
@@ -259,7 +259,7 @@ class State:
                 if task.questions:
                     # Its agent has used the answers before this turn.
                     task.questions = tuple(each for each in task.questions if each.is_open or each.turn >= turn["turn"])
-            task_record.hear(task, turn.get("told", []))
+            task_record.drop_messages(task, turn.get("told", []))
         except (KeyError, TypeError):
             return False
         if self.outages:
@@ -372,8 +372,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
-    TaskTold: lambda state, entry, told: task_record.tell(state.known(told.task), told, entry.timestamp),
-    TaskTaken: lambda state, entry, taken: task_record.take(state._open_task(taken.task), taken),
+    TaskTold: lambda state, entry, told: task_record.add_message(state.known(told.task), told, entry.timestamp),
+    TaskTaken: lambda state, entry, taken: task_record.take_over(state._open_task(taken.task), taken),
     TaskGivenBack: lambda state, entry, given: task_record.give_back(state._open_task(given.task), given),
     entries.TaskProgressed: State._progress,
     entries.TaskMoved: State._move,

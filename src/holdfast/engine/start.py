@@ -28,9 +28,9 @@ from holdfast.domain.task_record import PreviousAttempt, Task, is_answered_start
 from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
-from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order
-from holdfast.engine.starting.worktree_hooks import after_start
+from holdfast.engine.prompt import PromptTree, WayBack, Words, prompt, template_problem
+from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order, way_back
+from holdfast.engine.starting.worktree_hooks import after_start, set_up
 from holdfast.errors import (
     BudgetTaken,
     DefinitionLost,
@@ -129,7 +129,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
 def finish_prepared(context: RunContext) -> Iterator[tuple[Task, NotStarted | None]]:
     """Starts the tasks whose worktrees were made ready beside the loop; yields each with why it was not started."""
     threads = context.preparing
-    while threads is not None and (ended := threads.take()) is not None:
+    while threads is not None and (ended := threads.next_ended()) is not None:
         planned: _PlannedStart = ended.key
         task, held = planned.task, None
         if not planned.is_claimed():
@@ -212,7 +212,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )
-    found = plan_start(inputs, task, made, agent)
+    found = plan_start(inputs, task, made, agent, way_back(agent, context))
     pins.pin(context.repo, context.layout, task.attempt.id, found.base)
     claim, threads = task.claim.number, context.preparing
     place = WorktreePlace(
@@ -248,7 +248,7 @@ def _prepare(context: RunContext, planned: _PlannedStart) -> tuple[contextlib.Ex
     task, found, place = planned.task, planned.found, planned.place
     make_tree = functools.partial(hold, context.worktrees, task, found.base, found.snapshot, found.begin)
     with contextlib.ExitStack() as stack:
-        preparing = context.preparation.prepare(place, make_tree, functools.partial(carry_out, context))
+        preparing = context.preparation.prepare(place, make_tree, functools.partial(set_up, context))
         prepared = stack.enter_context(preparing)
         for told in prepared.notes:
             context.note(task.id, told)
@@ -335,7 +335,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     session: str
 
 
-def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
+def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent, back: WayBack = "") -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     is_full = bool(full_session_of(inputs.layout, inputs.config, task, agent))
     session = task.session if agent.can.resume and not is_full else ""
@@ -351,7 +351,7 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) 
             who = merges.identity(inputs.repo, inputs.config)
             merged = merges.merge(inputs.worktrees.store, base, begun, "the work so far", who)
             begin, found = merged.commit or merged.marked, PromptTree(merged.conflicts, by)
-    words = Words(inputs.layout, inputs.blobs, inputs.config)
+    words = Words(inputs.layout, inputs.blobs, inputs.config, back)
     return StartPlan(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
 
 

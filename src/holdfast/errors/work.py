@@ -295,11 +295,6 @@ class MessageUnknown(InputError):
 # -- services of others -----------------------------------------------------------------------------------------------
 
 
-class ExtraMissing(InputError):
-    """This needs the package {module}, which is not installed. Nothing was changed; type
-    `pip install 'holdfast[{extra}]'`."""
-
-
 class SecretMissing(InputError):
     """The secret {ref} cannot be read: {reason}. Nothing was changed; set it, or name another in the settings."""
 
@@ -342,6 +337,11 @@ class ListenFailed(HoldfastError, exit_code=21):
 
 class NobodyServes(HoldfastError, exit_code=21):
     """No server is running for {path}. Nothing was opened; type `holdfast run` or `holdfast serve`."""
+
+
+class ExtraMissing(HoldfastError, exit_code=22):
+    """This needs the extra `{extra}`, which is not installed. Nothing was changed; in the environment of Holdfast, type
+    `pip install 'holdfast[{extra}]'`."""
 
 
 # -- whose fault it is ------------------------------------------------------------------------------------------------

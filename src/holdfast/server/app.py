@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import re
 import secrets
 import time
@@ -130,7 +131,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         raise
     finally:
         request.scope[BY] = by
-    content = await _read_body(request) if operation.body is not None or operation.changes else b""
+    content = await read_body(request) if operation.body is not None or operation.changes else b""
     given = request.headers.get(KEY_HEADER, "")
     ask = Ask(
         principal=principal,
@@ -158,7 +159,10 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
                 trace = "".join(traceback.format_exception(job.fault))[-4000:]
                 api.logs.write("fault", "error", operation=operation.name, error=trace)
         return _response(operation, done.body, done.status)
-    if operation.lane == "aside":
+    if inspect.iscoroutinefunction(operation.function):
+        # It waits for something else than a thread.
+        result = await operation.function(api, ask)
+    elif operation.lane == "aside":
         result = await run_in_threadpool(operation.function, api, ask)
     else:
         result = operation.function(api, ask)
@@ -181,7 +185,7 @@ def _response(operation: Operation, result: Any, status: int) -> Response:
     return Response(_encode(result), status, media_type=media_type, headers=headers)
 
 
-async def _read_body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """The body, as long as it is not longer than allowed; a longer one is not read to its end."""
     parts, size = [], 0
     async for part in request.stream():

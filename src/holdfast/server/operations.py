@@ -22,6 +22,8 @@ Right = Literal["public", "any", "read", "work", "operate"]
 # make, in its thread.
 Lane = Literal["here", "aside", "batch", "loop"]
 Role = Literal["operator", "agent", "reader"]
+# Whose MCP session is offered it as a tool. An agent's is about its own task.
+ToolFor = Literal["person", "agent", "both"]
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -103,6 +105,7 @@ class Operation(msgspec.Struct, frozen=True):
     `before`: what a change does first, in a thread of the pool, by the `Api` and what was asked: it asks git or writes
     files, and a change holds up all others. It refuses nothing: what was answered before is answered again.
     `is_page`: a person's browser shows it. A link of another site may lead there, and what is refused is a page, too.
+    `tool`: it is also a tool of the MCP server; `hint` tells a model, beside the summary, when and how to call it.
     """
 
     method: Method
@@ -122,6 +125,8 @@ class Operation(msgspec.Struct, frozen=True):
     early: bool = False
     before: Callable[..., Any] | None = None
     is_page: bool = False
+    tool: ToolFor | None = None
+    hint: str = ""
 
     @property
     def changes(self) -> bool:

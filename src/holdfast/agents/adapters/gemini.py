@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents.common import error_phrases, json_fields, prices, resets
-from holdfast.agents.common.cli_base import RETRY_S_MAX, Cli, broke_off, home, mentions, refused, server_as_json
+from holdfast.agents.common.cli_base import (
+    RETRY_S_MAX,
+    Cli,
+    broke_off,
+    home,
+    mentions,
+    references,
+    refused,
+    server_as_json,
+)
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
@@ -72,9 +81,9 @@ class Gemini(Cli):
         # One process only: the one that we watch.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         files = links = {}
-        if self.servers:
+        if given := self.servers_of(work):
             env["GEMINI_CLI_HOME"] = "{files}"
-            servers = {each.name: server_as_json(each) for each in self.servers}
+            servers = {each.name: server_as_json(each) for each in given}
             extension = {"name": EXTENSION, "version": "1.0.0", "mcpServers": servers}
             files = {f".gemini/extensions/{EXTENSION}/gemini-extension.json": msgspec.json.encode(extension).decode()}
             links = _links(_folder())
@@ -84,7 +93,7 @@ class Gemini(Cli):
             env=env,
             files=files,
             links=links,
-            references=self.references,
+            references=references(given),
             reads_errors=True,
             counted=work.counted,
             stream=self.name,
@@ -165,10 +174,10 @@ class GeminiStream:
             return tuple(self._message(record))
         if not kind:
             return tuple(beside(line))
-        return (*self._words(), *self._event(kind, record))
+        return (*self._flush_text(), *self._event(kind, record))
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
-        rest = (*self._words(), *self._answers())
+        rest = (*self._flush_text(), *self._answers())
         if self._is_finished:
             return rest
         if code == EXIT_AUTH:
@@ -202,9 +211,9 @@ class GeminiStream:
         if record.get("role") == "assistant":
             self._text += json_fields.text(record, "content")
             if len(self._text) > TEXT_CHARS_MAX or not record.get("delta"):
-                yield from self._words()
+                yield from self._flush_text()
 
-    def _words(self) -> Iterator[events.AgentEvent]:
+    def _flush_text(self) -> Iterator[events.AgentEvent]:
         if self._text:
             yield from self._answered()
             text, self._text = self._text, ""

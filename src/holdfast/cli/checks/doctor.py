@@ -173,6 +173,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         yield health.landings_part(app.repo, view.state, view.layout.snapshots)
         yield health.trees_part(app.repo, view.layout, tasks)
         yield health.worktrees_part(app.repo, view.layout, app.config, tasks)
+        yield health.setups_part(app.repo, view.layout, app.config, tasks)
         yield health.git_locks_part(app.repo)
         yield health.gates_part(app.repo, view.layout, app.config, overview.unfinished)
         if app.config.submodules == "init":

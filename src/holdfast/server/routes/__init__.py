@@ -32,7 +32,7 @@ from holdfast.server.routes import (
     work,
 )
 from holdfast.server.routes.connections import answers, outbox
-from holdfast.server.routes.conversation import reviews
+from holdfast.server.routes.conversation import asks, reviews
 
 
 def all_operations() -> list[Operation]:
@@ -44,6 +44,7 @@ def all_operations() -> list[Operation]:
         *journal.OPERATIONS,
         *decisions.OPERATIONS,
         *reviews.OPERATIONS,
+        *asks.OPERATIONS,
         *attempts.OPERATIONS,
         *agents.OPERATIONS,
         *outputs.OPERATIONS,

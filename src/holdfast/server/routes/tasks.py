@@ -266,7 +266,7 @@ def view_of(api: Api, task: Task) -> TaskView:
 
 OPERATIONS = [
     Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, answer=TaskPage,
-              lane="aside", query=TaskQuery, problems=(404,)),
+              lane="aside", query=TaskQuery, problems=(404,), tool="person"),
     Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, answer=TaskView,
-              lane="aside", problems=(404,)),
+              lane="aside", problems=(404,), tool="both"),
 ]  # fmt: skip
