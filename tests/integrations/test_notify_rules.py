@@ -13,9 +13,11 @@ from holdfast.config.notify import NotifyKind, NotifyRule
 from holdfast.config.sections import Budgets
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
+from holdfast.domain.fsm import Reason
 from holdfast.domain.messages import outbox_records
 from holdfast.domain.messages.outbox_records import MessageQueued, Outbox
 from holdfast.domain.outage import Outage
+from holdfast.domain.spend import Spend
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
@@ -28,8 +30,8 @@ DAY = 86_400.0
 CONFIG = Config(budgets=Budgets(usd_per_run=10.0, usd_per_day=100.0, turns_per_task=10))
 
 
-def entry(kind: str, output: dict[str, Any] | None = None, **inputs: Any) -> Entry:
-    return Entry(seq=7, timestamp=1000.0, prev_hash="", synced=0, committed=True, decision_type=kind, inputs=inputs,
+def entry(named: str, output: dict[str, Any] | None = None, /, **inputs: Any) -> Entry:
+    return Entry(seq=7, timestamp=1000.0, prev_hash="", synced=0, committed=True, decision_type=named, inputs=inputs,
                  output=output or {}, actor="loop", entry_hash="h")  # fmt: skip
 
 
@@ -39,27 +41,17 @@ def facts(**more: Any) -> Facts:
     return Facts(**{"run": "000001-x", "state": state, "config": CONFIG, **more})
 
 
-def spent(usd: float, *, run: str = "000001-x") -> Facts:
+def spent(usd: float) -> Facts:
     found = facts()
-    found.state.spend(found.state.tasks["a"], msgspec.convert({"usd": usd, "turns": 1}, _spend()), 1000.0)
+    found.state.spend(found.state.tasks["a"], Spend(usd=usd, turns=1), 1000.0)
     return found
-
-
-def _spend() -> Any:
-    from holdfast.domain.spend import Spend
-
-    return Spend
 
 
 def with_outage(in_a_row: int) -> Facts:
     found = facts()
-    out = Outage("claude", "", "unreachable", "connection refused", 5.0, 9.0, in_a_row=in_a_row)
-    return msgspec.structs.replace(found, state=_with(found.state, out))
-
-
-def _with(state: State, out: Outage) -> State:
-    state.outages[(out.agent, out.endpoint)] = out
-    return state
+    out = Outage("claude", "", Reason.UNREACHABLE, "connection refused", 5.0, 9.0, in_a_row=in_a_row)
+    found.state.outages[(out.agent, out.endpoint)] = out
+    return found
 
 
 REQUEUED = entry("task_opened", task="a", event="requeue", reason="unreachable", until=9.0)
