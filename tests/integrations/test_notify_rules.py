@@ -1,4 +1,4 @@
-"""What is told, by which rule, and when: pure, from entries and clocks."""
+"""Which events are sent, by which rule, and when: pure, from entries and clocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.integrations.notify.digests import PARTS_MAX, digest_of
-from holdfast.integrations.notify.events import KINDS, Facts, Notification, clean, found_in, run_over
+from holdfast.integrations.notify.events import KINDS, EventFacts, Notification, clean, found_in, run_over
 from holdfast.integrations.notify.rules import DIGEST, ONCE, REPEATED, leaves_at, messages, quiet_until, wants
 from holdfast.storage.journal.entry import Entry
 
@@ -35,19 +35,19 @@ def entry(named: str, output: dict[str, Any] | None = None, /, **inputs: Any) ->
                  output=output or {}, actor="loop", entry_hash="h")  # fmt: skip
 
 
-def facts(**more: Any) -> Facts:
+def facts(**more: Any) -> EventFacts:
     state = State()
     state.tasks["a"] = Task("a", TaskState.OPEN, "", 0.0, 0.0)
-    return Facts(**{"run": "000001-x", "state": state, "config": CONFIG, **more})
+    return EventFacts(**{"run": "000001-x", "state": state, "config": CONFIG, **more})
 
 
-def spent(usd: float) -> Facts:
+def spent(usd: float) -> EventFacts:
     found = facts()
     found.state.spend(found.state.tasks["a"], Spend(usd=usd, turns=1), 1000.0)
     return found
 
 
-def with_outage(in_a_row: int) -> Facts:
+def with_outage(in_a_row: int) -> EventFacts:
     found = facts()
     out = Outage("claude", "", Reason.UNREACHABLE, "connection refused", 5.0, 9.0, in_a_row=in_a_row)
     found.state.outages[(out.agent, out.endpoint)] = out
@@ -57,7 +57,7 @@ def with_outage(in_a_row: int) -> Facts:
 REQUEUED = entry("task_opened", task="a", event="requeue", reason="unreachable", until=9.0)
 TURN = entry("turn_completed", task="a", attempt="a.1", turn=1, end_offset=1)
 # Of each kind: entries that are told, and such that are not.
-TOLD: dict[NotifyKind, list[tuple[Entry, Facts]]] = {
+TOLD: dict[NotifyKind, list[tuple[Entry, EventFacts]]] = {
     "needs_you": [
         (entry("task_flagged", task="a", parked="nobody can know"), facts()),
         (entry("task_approval_requested", task="a"), facts()),
@@ -78,7 +78,7 @@ TOLD: dict[NotifyKind, list[tuple[Entry, Facts]]] = {
         (entry("wal_replay_completed", confirmed=0), facts(was_killed=True)),
     ],
 }
-SILENT: dict[NotifyKind, list[tuple[Entry, Facts]]] = {
+SILENT: dict[NotifyKind, list[tuple[Entry, EventFacts]]] = {
     "needs_you": [
         (entry("task_flagged", task="a", parked=""), facts()),
         (entry("task_flagged", task="a", parked="a person has stopped its agent"), facts()),
@@ -144,7 +144,7 @@ def told(kind: NotifyKind = "failed", **more: Any) -> Notification:
     return Notification(kind=kind, subject="s", title="t", body="b", **more)
 
 
-def test_filters() -> None:
+def test_a_rule_wants_its_kinds_labels_and_roles_only() -> None:
     made = Definition("a", goal="a", labels=("x", "y"), role="docs")
     assert wants(rule(), told(), None) and not wants(rule(), told("landed"), made)
     assert wants(rule(labels=["y"]), told(), made) and not wants(rule(labels=["z"]), told(), made)

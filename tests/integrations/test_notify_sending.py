@@ -49,7 +49,7 @@ def rules(repo: Path, *more: dict[str, Any], **config: Any) -> None:
     holdfast(repo, "run", code=None)
 
 
-def test_what_lands_and_what_fails_is_told_once_each(repo: Path, web: WebService) -> None:
+def test_a_landing_and_a_failure_are_sent_once_each(repo: Path, web: WebService) -> None:
     rules(repo, page_url="https://build.example.org")
     add(repo, "good", MAKES)
     add(repo, "bad", FAILS, max_attempts=1)
@@ -62,7 +62,7 @@ def test_what_lands_and_what_fails_is_told_once_each(repo: Path, web: WebService
     sound(repo)
 
 
-def test_what_happened_before_a_rule_was_there_is_not_told(repo: Path, web: WebService) -> None:
+def test_a_rule_tells_nothing_of_the_time_before_it_was_there(repo: Path, web: WebService) -> None:
     add(repo, "old", MAKES)
     holdfast(repo, "run")
     rules(repo)

@@ -1,4 +1,4 @@
-"""Who is told of what: the rules of the setting `notify`.
+"""Which events are sent to whom: the rules of the setting `notify`.
 
 Its types are read when this module is loaded, so they are not postponed.
 """

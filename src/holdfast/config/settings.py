@@ -184,7 +184,10 @@ class Config(msgspec.Struct, frozen=True):
     ] = ()
     notify: Annotated[
         tuple[NotifyRule, ...],
-        Meta(max_length=ENTRIES_MAX, description="who is told of what, by any service that Apprise knows"),
+        Meta(
+            max_length=ENTRIES_MAX,
+            description="which events are sent to whom, by any service that Apprise knows",
+        ),
     ] = ()
     page_url: Annotated[
         Annotated[str, Meta(pattern=PAGE_PATTERN)] | None,

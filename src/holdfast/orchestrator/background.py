@@ -136,7 +136,7 @@ class Connections:
 
     @property
     def is_telling(self) -> bool:
-        """Whether a run that was stopped still waits, for a moment, until its end is told."""
+        """Whether a run that was stopped still waits, for a moment, until the message of its end has left."""
         return monotonic() < self._tells_until and self.sender.is_busy
 
     def tell_end(self) -> bool:

@@ -43,7 +43,7 @@ def notify(ctx: click.Context, action: str, rule: str | None, as_json: bool) -> 
 
 def _print(rows: list[dict[str, Any]], action: str) -> None:
     if not rows:
-        click.echo("There is no rule in the setting `notify`: nobody is told. See docs/notifications.md.")
+        click.echo("There is no rule in the setting `notify`: nobody is notified. See docs/notifications.md.")
     for row in rows:
         if action == "test":
             told = f"sent by {row['service']}" if row["sent"] else f"not sent: {row['why']}"

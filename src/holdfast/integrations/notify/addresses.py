@@ -18,7 +18,7 @@ from holdfast.integrations.http.client import expect_extra
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class AddressTrouble(msgspec.Struct, frozen=True):
     said: str
     next: str
 
@@ -45,7 +45,7 @@ def service_name(service: Any) -> str:
     return str(service.service_name or type(service).__name__)
 
 
-def troubles(config: Config, folder: Path) -> list[Trouble]:
+def troubles(config: Config, folder: Path) -> list[AddressTrouble]:
     """What would keep notifications back: for `holdfast doctor`. Sends nothing."""
     found = []
     for rule in config.notify:
@@ -53,11 +53,11 @@ def troubles(config: Config, folder: Path) -> list[Trouble]:
             try:
                 service_at(ref, folder)
             except HoldfastError as error:
-                found.append(Trouble(f"The rule {rule.name}: {error}", f"holdfast notify test {rule.name}"))
+                found.append(AddressTrouble(f"The rule {rule.name}: {error}", f"holdfast notify test {rule.name}"))
     if config.page_url is not None:
         with contextlib.suppress(ValueError):
             name = (urlsplit(config.page_url).hostname or "").lower()
             if name not in {*LOOPBACK, config.server.host.lower(), *(each.lower() for each in config.server.names)}:
                 said = f"page_url leads to {name}, and the server does not answer to that name: links come to nothing."
-                found.append(Trouble(said, f"add {name} to server.names in config/settings.yaml"))
+                found.append(AddressTrouble(said, f"add {name} to server.names in config/settings.yaml"))
     return found

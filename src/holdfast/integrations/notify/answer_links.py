@@ -1,4 +1,4 @@
-"""One-time links: who has one may give this answer to this question, until it expires, and nothing else.
+"""One-time links: each allows one answer to one question, until it expires, and nothing else.
 
 A token holds the question, the answer and the expiry, signed with the server's secret. It is made when a message is
 sent, and stands in no journal. Revoking the operator's tokens makes it worthless, too. That it counts only once is the

@@ -1,7 +1,8 @@
 """What is worth telling: each kind of event, and how it is found in an entry of the journal. Pure.
 
 Most kinds follow from the entry alone. The others look at the state, which may be some entries further on: they are
-named by what they are about (a budget and its day, an outage and its beginning), so that each is told once.
+named by what they are about (a budget and its day, an outage and its beginning), so that each makes one message
+for a rule and an address.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _MENTION = re.compile(r"(?<=@)(?=everyone\b|here\b|channel\b|all\b)|(?<=<)(?=[!@
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """`subject` is what it is told of once. `place`: the page's place, behind its address. `question`: the id of one
-    that can be answered, and `answers` how."""
+    """`subject` names what it is about: one message for each. `place`: the page's place, behind its address.
+    `question`: the id of one that can be answered, and `answers` how."""
 
     kind: NotifyKind
     subject: str
@@ -48,7 +49,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[str, ...] = ()
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class EventFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a kind may look at beside the entry. `was_killed`: the run before this entry's has journalled no end."""
 
     run: str
@@ -73,7 +74,7 @@ def task_place(task: str) -> str:
     return f"#/task/{quote(task, safe='')}"
 
 
-def _of_task(kind: NotifyKind, entry: EntryLike, facts: Facts, title: str, body: str, **more: Any) -> Found:
+def _of_task(kind: NotifyKind, entry: EntryLike, facts: EventFacts, title: str, body: str, **more: Any) -> Found:
     task = str(entry.inputs.get("task", ""))
     subject = f"{facts.run}:{entry.seq}"
     place = task_place(task) if task else "#/board"
@@ -92,7 +93,7 @@ def _of_task(kind: NotifyKind, entry: EntryLike, facts: Facts, title: str, body:
 # -- the kinds ---------------------------------------------------------------------------------------------------------
 
 
-def _needs_you(entry: EntryLike, facts: Facts) -> Found:
+def _needs_you(entry: EntryLike, facts: EventFacts) -> Found:
     kind, inputs = entry.decision_type, entry.inputs
     if kind == "task_flagged" and inputs.get("parked") not in ("", None, STOPPED) and not inputs.get("cause"):
         # One with a cause only repeats a flag that the task has.
@@ -117,7 +118,7 @@ def _needs_you(entry: EntryLike, facts: Facts) -> Found:
     return []
 
 
-def _question(entry: EntryLike, facts: Facts) -> Found:
+def _question(entry: EntryLike, facts: EventFacts) -> Found:
     inputs = entry.inputs
     words = inputs.get("kind") == "words"
     asked = inputs.get("preview") or inputs.get("argument") or inputs.get("input") or ""
@@ -129,7 +130,7 @@ def _question(entry: EntryLike, facts: Facts) -> Found:
     return [msgspec.structs.replace(each, body=told) for each in found]
 
 
-def _parked_message(entry: EntryLike, facts: Facts) -> Found:
+def _parked_message(entry: EntryLike, facts: EventFacts) -> Found:
     key = str(entry.inputs.get("key", ""))
     if key.startswith(OWN_KEYS):
         return []
@@ -137,7 +138,7 @@ def _parked_message(entry: EntryLike, facts: Facts) -> Found:
     return _of_task("needs_you", entry, facts, f"message {clean(key, 100)} needs you", told)
 
 
-def _failed(entry: EntryLike, facts: Facts) -> Found:
+def _failed(entry: EntryLike, facts: EventFacts) -> Found:
     if entry.decision_type != "task_failed" or entry.inputs.get("again"):
         return []
     outcome = entry.inputs.get("outcome") or {}
@@ -145,7 +146,7 @@ def _failed(entry: EntryLike, facts: Facts) -> Found:
     return _of_task("failed", entry, facts, "has failed", told)
 
 
-def _landed(entry: EntryLike, facts: Facts) -> Found:
+def _landed(entry: EntryLike, facts: EventFacts) -> Found:
     if entry.decision_type != "task_land_confirmed":
         return []
     branch = str(entry.output.get("branch", "")).removeprefix("refs/heads/")
@@ -153,12 +154,12 @@ def _landed(entry: EntryLike, facts: Facts) -> Found:
     return _of_task("landed", entry, facts, "has landed", f"On {branch} as {commit}." if commit else "It has landed.")
 
 
-def _run_over(entry: EntryLike, facts: Facts) -> Found:
+def _run_over(entry: EntryLike, facts: EventFacts) -> Found:
     """Not from an entry: the loop tells of its end before it is there (`run_over`), or nobody could send it."""
     return []
 
 
-def _budget(entry: EntryLike, facts: Facts) -> Found:
+def _budget(entry: EntryLike, facts: EventFacts) -> Found:
     inputs = entry.inputs
     if entry.decision_type != "turn_completed" and not inputs.get("rest"):
         return []
@@ -192,7 +193,7 @@ def _near(most: Caps, spent: Spend, subject: str, whose: str, task: str = "") ->
     return found
 
 
-def _agent_unreachable(entry: EntryLike, facts: Facts) -> Found:
+def _agent_unreachable(entry: EntryLike, facts: EventFacts) -> Found:
     if not entry.inputs.get("until") or entry.decision_type != "task_opened":
         return []
     config = facts.config
@@ -212,7 +213,7 @@ def _agent_unreachable(entry: EntryLike, facts: Facts) -> Found:
     ]
 
 
-def _recovered(entry: EntryLike, facts: Facts) -> Found:
+def _recovered(entry: EntryLike, facts: EventFacts) -> Found:
     if entry.decision_type != "wal_replay_completed":
         return []
     counts = {name: count for name, count in entry.inputs.items() if isinstance(count, int) and count}
@@ -232,7 +233,7 @@ def _recovered(entry: EntryLike, facts: Facts) -> Found:
 
 
 # Every kind, as the settings name it.
-KINDS: dict[NotifyKind, Callable[[EntryLike, Facts], Found]] = {
+KINDS: dict[NotifyKind, Callable[[EntryLike, EventFacts], Found]] = {
     "needs_you": _needs_you,
     "failed": _failed,
     "landed": _landed,
@@ -243,7 +244,7 @@ KINDS: dict[NotifyKind, Callable[[EntryLike, Facts], Found]] = {
 }
 
 
-def found_in(entry: EntryLike, facts: Facts, kinds: tuple[NotifyKind, ...]) -> Found:
+def found_in(entry: EntryLike, facts: EventFacts, kinds: tuple[NotifyKind, ...]) -> Found:
     """What an entry has to tell, of these kinds."""
     return [each for kind in kinds for each in KINDS[kind](entry, facts)]
 

@@ -15,7 +15,7 @@ from holdfast.config.settings import Config
 from holdfast.engine.context import RunContext
 from holdfast.integrations.notify.apprise_publisher import notification_publishers
 from holdfast.integrations.notify.digests import DigestPublisher
-from holdfast.integrations.notify.events import Facts, Found, Notification, found_in, run_over
+from holdfast.integrations.notify.events import EventFacts, Found, Notification, found_in, run_over
 from holdfast.integrations.notify.rules import DIGEST, messages, wants
 from holdfast.integrations.outbox.sender import queue_messages
 from holdfast.layout import Layout
@@ -50,9 +50,9 @@ class RuleFollower:
         made = [message for each in wanted for message in messages(self.rule, each, context.repo.name, now)]
         return queue_messages(context.ledger, made, actor=ACTOR) if made else []
 
-    def _facts(self, run: str) -> Facts:
+    def _facts(self, run: str) -> EventFacts:
         context = self._context
-        return Facts(
+        return EventFacts(
             run=run,
             state=context.ledger.state,
             config=context.config,

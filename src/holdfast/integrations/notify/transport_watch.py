@@ -19,6 +19,7 @@ from holdfast.errors import PublishFailed, PublishRefused, PublishUnclear
 # `taken`: the service has it. `away`: it was not reached, or said that it could not. `refused`: it will not. `lost`:
 # the request left, and no answer came.
 Outcome = Literal["taken", "away", "refused", "lost"]
+_NO_CONNECTION = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError")
 # The doors are the process's: one message at a time.
 _MUTEX = threading.Lock()
 
@@ -55,11 +56,11 @@ def _of_answer(answer: Any) -> Outcome:
 
 def _of_http_error(error: BaseException) -> Outcome:
     import requests.exceptions as kinds
-    import urllib3.exceptions as below
 
+    # What urllib3 calls the reason; it belongs to requests, and is named here rather than imported.
     inner = getattr(error.args[0], "reason", None) if error.args else None
     is_unsent = isinstance(error, kinds.ConnectTimeout | kinds.SSLError | kinds.ProxyError | kinds.InvalidURL)
-    return "away" if is_unsent or isinstance(inner, below.NewConnectionError | below.ConnectTimeoutError) else "lost"
+    return "away" if is_unsent or type(inner).__name__ in _NO_CONNECTION else "lost"
 
 
 def _of_mail_error(error: BaseException) -> Outcome:
