@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.app import App
 from holdfast.layout import Layout
-from holdfast.ledgers.observers import ORDER
+from holdfast.ledgers.observers import ORDER, line_of
 from holdfast.orchestrator.loop import Loop
 from holdfast.server import serving as server
 from holdfast.server.observability.tracing import Tracer
@@ -57,13 +57,14 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
     monkeypatch.setattr(
         server, "tracer", lambda at, ledger, log: Tracer(at, ledger, lambda spans: True, lambda: None, log)
     )
-    app = App.find(make_repo(tmp_path), environ={})
+    rule = '[{"name": "me", "to": ["env:NTFY_URL"]}]'
+    app = App.find(make_repo(tmp_path), environ={"HOLDFAST_NOTIFY": rule})
     with run_context(app, lambda task, words: None) as context:
         loop = Loop(context)
         with server.serving(context, loop), loop.connections:
             found = {each.name: each.cursor for each in context.ledger.observers}
         assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files"]
-    assert list(found) == list(ORDER)
+    assert [line_of(name) for name in found] == list(ORDER)
     assert {name for name, cursor in found.items() if cursor is not None} == set(KEPT)
 
 
