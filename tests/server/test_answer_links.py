@@ -20,7 +20,7 @@ from kit.server import Server, served
 from kit.waiting import wait_for
 
 ASKS = "ask-later run echo x >> {ran}\nwrite made.txt x"
-FORM = {"content_type": "application/x-www-form-urlencoded"}
+FORM = {"content_type": "application/x-www-form-urlencoded", "accept": "text/html,*/*"}
 
 
 @pytest.fixture
@@ -58,6 +58,7 @@ def test_the_page_asks_and_the_button_answers_once(repo: Path, server: Server, q
     for method in ("GET", "POST"):
         again = server.nobody.ask(method, path, b"" if method == "POST" else None, **FORM)
         assert again.status == 410 and b"answered by answer link already" in again.content
+        assert again.headers["content-type"].startswith("text/html")
     other = server.nobody.ask("POST", path_of(repo, question, "deny"), b"", **FORM)
     assert other.status == 410, "the other button is dead, too"
     server.kill()

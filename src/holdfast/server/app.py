@@ -86,7 +86,8 @@ def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[R
             if operation.is_page:
                 # Without the path: what is in it may be a right.
                 api.denied.add(STRANGER, error.document.code, f"{request.method} {operation.path}")
-                return problem_page(error)
+                if "text/html" in request.headers.get("accept", ""):
+                    return problem_page(error)
             raise
         except Exception as broken:
             error = broken

@@ -104,7 +104,7 @@ class Operation(msgspec.Struct, frozen=True):
     `early`: it needs to know of no task file, and is done while those are still being read; `public` ones always are.
     `before`: what a change does first, in a thread of the pool, by the `Api` and what was asked: it asks git or writes
     files, and a change holds up all others. It refuses nothing: what was answered before is answered again.
-    `is_page`: a person's browser shows it. A link of another site may lead there, and what is refused is a page, too.
+    `is_page`: a browser shows it. A link of another site may lead there, and what is refused is a page for it, too.
     `tool`: it is also a tool of the MCP server; `hint` tells a model, beside the summary, when and how to call it.
     """
 
