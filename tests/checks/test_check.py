@@ -46,6 +46,7 @@ SECTIONS = [
     "questions",
     "setups",
     "outbox",
+    "deliveries",
     "witnesses",
     "snapshots",
     "landings",

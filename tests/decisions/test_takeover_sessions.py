@@ -16,6 +16,7 @@ from holdfast.domain.task import TaskState
 from holdfast.errors import InputError
 from holdfast.preparation import port_leases
 from holdfast.wiring import decide_here
+from kit.confined import needs_bwrap
 from kit.git import git
 from kit.program import Terminal, holdfast
 from kit.project import add, landed, layout, settings, sound, state
@@ -49,10 +50,9 @@ def type_line(terminal: Terminal, repo: Path, line: str, file: str) -> str:
 
 @pytest.mark.heavy
 @pytest.mark.repo(worktree=PORTS)
-@pytest.mark.parametrize("sandbox", ["none", "auto"])
+@pytest.mark.parametrize("sandbox", ["none", pytest.param("bwrap", marks=needs_bwrap)])
 def test_the_session_has_the_ports_and_variables_of_the_worktree_and_holds_the_lease(repo: Path, sandbox: str) -> None:
-    settings(repo, worktree=PORTS, sandbox=sandbox)
-    failed(repo, script="run echo $HOLDFAST_PORT > agent.txt\n")
+    failed(repo, script="run echo $HOLDFAST_PORT > agent.txt\n", sandbox=sandbox)
     with Terminal(repo, "take", "a", "--shell", env={"SHELL": "/bin/bash"}) as terminal:
         terminal.read_until(f"a.1: /bin/bash, in {worktree(repo)}")
         words = "$HOLDFAST_PORT $HOLDFAST_PORT_2 $CACHE_DIR $HOLDFAST_TASK $HOLDFAST_ATTEMPT"
@@ -68,7 +68,7 @@ def test_the_session_has_the_ports_and_variables_of_the_worktree_and_holds_the_l
 
 
 @pytest.mark.heavy
-@pytest.mark.repo(worktree=PORTS, sandbox="none")
+@pytest.mark.repo(worktree=PORTS)
 def test_a_session_that_is_killed_frees_its_ports_once_the_task_is_given_back(repo: Path) -> None:
     failed(repo)
     with Terminal(repo, "take", "a", "--shell") as terminal:
@@ -104,10 +104,9 @@ def test_the_shell_is_that_of_the_terminal_also_where_a_run_has_decided(repo: Pa
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("sandbox", ["none", "auto"])
+@pytest.mark.parametrize("sandbox", ["none", pytest.param("bwrap", marks=needs_bwrap)])
 def test_work_that_is_finished_when_the_person_leaves_is_verified_and_lands(repo: Path, sandbox: str) -> None:
-    settings(repo, sandbox=sandbox)
-    failed(repo, verify=["test -f mine.txt"])
+    failed(repo, verify=["test -f mine.txt"], sandbox=sandbox)
     with Terminal(repo, "take", "a", "--shell", "--done") as terminal:
         terminal.read_until(f"in {worktree(repo)}")
         # The code of a shell is that of its last command.
@@ -226,7 +225,7 @@ def test_the_same_request_twice_finishes_once(repo: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.repo(sandbox="none", limits={"file_bytes_max": 1 << 20})
+@pytest.mark.repo(limits={"file_bytes_max": 1 << 20})
 def test_work_that_cannot_land_is_given_back_and_waits_with_the_reason(repo: Path) -> None:
     failed(repo)
     take_by_hand(repo)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import types
 from collections.abc import Callable
 from pathlib import Path
 
+import pluggy
 import pytest
 
 from holdfast.app import App
+from holdfast.integrations.plugins import catalog
 from holdfast.layout import Layout
 from holdfast.ledgers.observers import ORDER, line_of
 from holdfast.orchestrator.loop import Loop
@@ -58,13 +61,16 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
         server, "tracer", lambda at, ledger, log: Tracer(at, ledger, lambda spans: True, lambda: None, log)
     )
     rule = '[{"name": "me", "to": ["env:NTFY_URL"]}]'
+    plugin = types.ModuleType("plugin")
+    plugin.__dict__.update(holdfast_api=1, entry=pluggy.HookimplMarker("holdfast")(lambda event: None))
+    monkeypatch.setattr(catalog, "enabled", lambda settings: [catalog._registered(catalog.LoadedPlugin("one"), plugin)])
     app = App.find(make_repo(tmp_path), environ={"HOLDFAST_NOTIFY": rule})
     with run_context(app, lambda task, words: None) as context:
         loop = Loop(context)
         with server.serving(context, loop), loop.connections:
             found = {each.name: each.cursor for each in context.ledger.observers}
-        assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files"]
-    assert [line_of(name) for name in found] == list(ORDER)
+        assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files", "plugin:one"]
+    assert list(map(line_of, found)) == list(ORDER)
     assert {name for name, cursor in found.items() if cursor is not None} == set(KEPT)
 
 

@@ -8,8 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.app import App
+from holdfast.cli.screen.picture import DISK_LOOK_S, Looking
+from holdfast.preparation import hooks
 from holdfast.preparation.setup import UNIGNORED_MAX, unignored_words
 from holdfast.worktrees.stamps import read_stamp
+from kit.confined import needs_bwrap
 from kit.git import git
 from kit.program import Terminal, begin, holdfast, type_in
 from kit.project import add, landed, layout, settings, sound, state
@@ -49,13 +53,14 @@ def test_a_failing_setup_has_its_sentence_and_no_line_of_its_end(repo: Path) -> 
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("sandbox", ["none", "auto"])
+@pytest.mark.parametrize("sandbox", ["none", pytest.param("bwrap", marks=needs_bwrap)])
 def test_files_of_a_setup_that_git_does_not_ignore_are_warned_of_and_land(repo: Path, sandbox: str) -> None:
     made = "mkdir -p deep cache; echo x > deep/one; echo x > two; echo x > cache/three"
-    settings(repo, sandbox=sandbox, worktree={"setup": [made]}, max_attempts=1)
+    settings(repo, worktree={"setup": [made]}, max_attempts=1)
     ignore(repo, "cache/")
     go = repo.parent / "go"
-    add(repo, "a", f"write a.txt x\nrun {shell_wait(go)}" if sandbox == "none" else "write a.txt x", verify=["true"])
+    waits = f"\nrun {shell_wait(go)}" if sandbox == "none" else ""
+    add(repo, "a", f"write a.txt x{waits}", verify=["true"], sandbox=sandbox)
     if sandbox == "none":
         process = begin(repo, "--plain")
         wait_for(lambda: turn_done(repo), "the first turn")
@@ -75,6 +80,18 @@ def test_files_of_a_setup_that_git_does_not_ignore_are_warned_of_and_land(repo: 
     first = journal(repo, "task_setup_confirmed")[0]
     assert first.output["unignored"] == ["deep/", "two"] and landed(repo) == ["a"]
     sound(repo)
+
+
+@pytest.mark.heavy
+@needs_bwrap
+def test_the_git_that_looks_after_a_confined_setup_is_confined_before_any_agent_has_worked(repo: Path) -> None:
+    settings(repo, worktree={"setup": ["echo x > two"]})
+    # A git that sees the data root would find the file ignored.
+    excluded = layout(repo).root / "config" / "excluded"
+    excluded.write_text("/two\n")
+    git(repo, "config", "core.excludesFile", str(excluded))
+    add(repo, "a", "write a.txt x", sandbox="bwrap")
+    assert "its setup made two, which git does not ignore" in holdfast(repo, "run", "--plain", code=None)
 
 
 def turn_done(repo: Path) -> bool:
@@ -109,7 +126,7 @@ def test_the_warning_names_a_few_files() -> None:
 @pytest.mark.heavy
 def test_watch_shows_a_setup_while_it_runs_and_what_is_taken_of_the_disk(repo: Path) -> None:
     go = repo.parent / "go"
-    settings(repo, sandbox="none", worktree={"setup": ["true", shell_wait(go)]})
+    settings(repo, worktree={"setup": ["true", shell_wait(go)]})
     add(repo, "a", "write a.txt x")
     process = begin(repo)
     now = layout(repo).attempt_files("a.1").hook_now
@@ -129,17 +146,29 @@ def test_watch_shows_a_setup_while_it_runs_and_what_is_taken_of_the_disk(repo: P
     assert not now.exists() and landed(repo) == ["a"]
 
 
+def test_watch_counts_what_is_taken_of_the_disk_once_a_minute(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, now = Looking(App.find(repo, environ={})), [100.0]
+    monkeypatch.setattr("holdfast.cli.screen.picture.monotonic", lambda: now[0])
+    first = looking.now().disk
+    assert first is not None and looking.now().disk is first
+    now[0] += DISK_LOOK_S
+    assert looking.now().disk is not first
+
+
 @pytest.mark.heavy
 def test_watch_shows_no_setup_of_a_run_that_was_killed(repo: Path) -> None:
     go = repo.parent / "go"
-    settings(repo, sandbox="none", worktree={"setup": [shell_wait(go)]})
+    settings(repo, worktree={"setup": [shell_wait(go)]})
     add(repo, "a", "write a.txt x")
     process = begin(repo)
-    now = layout(repo).attempt_files("a.1").hook_now
-    wait_for(now.exists, "the command")
+    files = layout(repo).attempt_files("a.1")
+    now = files.hook_now
+    wait_for(lambda: hooks.running_now(files) is not None, "the command")
     process.kill()
     process.communicate()
-    assert now.exists() and "setting up" not in type_in(repo, "watch", "--plain").stdout
+    # The next run lives, and this file is not its own.
+    assert now.exists() and hooks.running_now(files) is None
+    assert "setting up" not in type_in(repo, "watch", "--plain").stdout
     go.touch()
     holdfast(repo, "run")
     assert not now.exists() and landed(repo) == ["a"]

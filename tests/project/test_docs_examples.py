@@ -57,8 +57,11 @@ RUN_ELSEWHERE = {
     "mcp": "tests/mcp/test_stdio.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
+    "sync": "tests/integrations/test_trackers.py",
     "outbox": "tests/integrations/test_outbox.py",
     "notify": "tests/integrations/test_notify_sending.py",
+    "triggers": "tests/integrations/triggers/test_schedules.py",
+    "plugins": "tests/integrations/test_example.py",
 }
 # Examples of a command that looks which need something of their own: they never end, or name an entry.
 LOOKS_ELSEWHERE = {

@@ -34,8 +34,9 @@ from real_agents.kits import LONG_S, PAUSE_S, Kit
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
 RECORD = os.environ.get("HOLDFAST_RECORD", "")
-# The real agents need much of a machine that has other work, too.
-WAIT_S = 300.0
+# The real agents need much of a machine that has other work, too, and Gemini CLI by protocol tries for four minutes
+# before it says that its model is not there.
+WAIT_S = 500.0
 DAY_S = 86_400.0
 # Passes once a.txt is as wanted.
 GATE = [{"command": "grep -q right a.txt"}]

@@ -15,6 +15,7 @@ from holdfast.config.notify import rule_problem, without_addresses
 from holdfast.config.sections import ENV_NAME, FOLDERS, DeclaredAgent, GateSettings, ModelPrice, PermissionSettings
 from holdfast.config.settings import ENTRY_KEYS, KEYS, PREFIX, SECTIONS, Config
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
+from holdfast.config.trackers import SourceSettings
 from holdfast.domain.agent_events import mapping_problem
 from holdfast.domain.path_rules import REPOSITORY_FILE
 from holdfast.domain.routing import twice
@@ -66,7 +67,7 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
             if key not in KEYS:
                 raise unknown(key, value, layer.place(key), KEYS)
             values[key] = _checked(key, value, layer)
-            if key in ("gates", "agents"):
+            if key in ("gates", "agents", "sources"):
                 _expect_unique(key, values[key], layer)
             if key == "agents":
                 _expect_usable(values[key], layer)
@@ -108,7 +109,7 @@ def _checked(name: str, value: Any, layer: Layer) -> Any:
     kind, given = KEYS[name].kind, value
     is_text = layer.is_text and isinstance(value, str)
     try:
-        if is_text and (name in ENTRY_KEYS or value.startswith("[")):
+        if is_text and (name in ENTRY_KEYS or name == "plugins.settings" or value.startswith("[")):
             value, is_text = msgspec.json.decode(value), False
         elif is_text and value == "null":
             value = None
@@ -157,7 +158,7 @@ def _without_values(value: Any, is_env: bool = False) -> Any:
     return [_without_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _expect_unique(top: str, entries: Sequence[GateSettings | DeclaredAgent], layer: Layer) -> None:
+def _expect_unique(top: str, entries: Sequence[GateSettings | DeclaredAgent | SourceSettings], layer: Layer) -> None:
     names = [each.name for each in entries]
     for at, name in enumerate(names):
         if name in names[:at]:

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from holdfast.config.notify import PAGE_PATTERN, PAGE_RULE, QUIET_PATTERN, QUIET_RULE, TO_RULE, NotifyRule
 from holdfast.config.resources import Least, LimitSettings
-from holdfast.config.secret_refs import SecretRef
+from holdfast.config.secret_refs import SECRET_PATTERN, SecretRef
 from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
@@ -33,6 +33,7 @@ from holdfast.config.sections import (
     Name,
     OnOutage,
     PermissionSettings,
+    PluginSettings,
     RouteSettings,
     Seconds,
     Server,
@@ -40,8 +41,10 @@ from holdfast.config.sections import (
     Text,
     Variable,
 )
+from holdfast.config.trackers import SourceSettings
 from holdfast.config.worktree import WorktreeSettings
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
+from holdfast.domain.issues.issue_records import SOURCE_PATTERN, SOURCE_RULE
 from holdfast.layout import HOME_VARIABLE
 
 PREFIX = "HOLDFAST_"
@@ -193,7 +196,12 @@ class Config(msgspec.Struct, frozen=True):
         Annotated[str, Meta(pattern=PAGE_PATTERN)] | None,
         Meta(description="address of the page as people reach it, for links in messages; null: no links"),
     ] = None
+    sources: Annotated[
+        tuple[SourceSettings, ...],
+        Meta(max_length=ENTRIES_MAX, description="issue trackers whose issues are tasks, see docs/trackers.md"),
+    ] = ()
     ledgers: LedgerSettings = LedgerSettings()
+    plugins: PluginSettings = PluginSettings()
     audit: Audit = Audit()
     server: Server = Server()
 
@@ -256,16 +264,15 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
     if kind is bool:
         return "true or false"
     if kind is str:
-        rule = _RULES.get(facts.get("pattern", ""), NAME_RULE)
+        rule = RULE_OF.get(facts.get("pattern", ""), NAME_RULE)
         return rule if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
     if typing.get_origin(kind) is dict and _is_struct(typing.get_args(kind)[1]):
         return f"a mapping of up to {facts['max_length']} {_elements(typing.get_args(kind)[1])}"
+    if typing.get_origin(kind) is dict and typing.get_origin(typing.get_args(kind)[1]) is dict:
+        return f"a mapping of up to {facts['max_length']} mappings"
     if typing.get_origin(kind) is dict:
         return f"a mapping of up to {facts['max_length']} texts"
     return f"a list of up to {facts['max_length']:,} " + _elements(typing.get_args(kind)[0])
-
-
-_RULES = {MODEL_PATTERN: MODEL_RULE, QUIET_PATTERN: QUIET_RULE, PAGE_PATTERN: PAGE_RULE}
 
 
 def _elements(kind: Any) -> str:
@@ -280,9 +287,14 @@ def _elements(kind: Any) -> str:
     return f"{LISTS[kind]} with " + ", ".join(kind.__struct_fields__)
 
 
+RULE_OF = {
+    MODEL_PATTERN: MODEL_RULE, SOURCE_PATTERN: SOURCE_RULE, SECRET_PATTERN: "env:NAME, file:PATH or command:WORDS",
+    QUIET_PATTERN: QUIET_RULE, PAGE_PATTERN: PAGE_RULE,
+}  # fmt: skip
 LISTS: dict[Any, str] = {
     GateSettings: "gates", DeclaredAgent: "agents", PermissionSettings: "rules", RouteSettings: "routes",
-    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules", NotifyRule: "rules",
+    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules", SourceSettings: "sources",
+    NotifyRule: "rules",
 }  # fmt: skip
 
 
@@ -291,7 +303,9 @@ KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
 ENTRY_KEYS: dict[str, dict[str, SettingKey]] = {
     name: {key.name: key for key in _keys(kind)}
     for name, kind in zip(
-        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve", "notify"), LISTS, strict=True
+        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve", "sources", "notify"),
+        LISTS,
+        strict=True,
     )
 }
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}

@@ -27,6 +27,7 @@ from holdfast.engine.plan import Observation
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
+from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.gates import Gate
 from holdfast.landing.judgings import Judgings
 from holdfast.layout import Layout
@@ -169,6 +170,8 @@ class RunContext:
     resolve_sandbox: Callable[[str], str]
     clock: Callable[[], float]
     auditor: Auditor
+    # The rules for what arrives from elsewhere.
+    triggers: TriggersHolder
     note: Note = field(default=_say_nothing)
     # What was said before the run began, and need not be said again.
     remarked: set[str] = field(default_factory=set)
@@ -202,6 +205,8 @@ class RunContext:
     # What is asked of others beside the loop, while it lives (`orchestrator/background.py:PeriodicJob`), and what
     # makes messages of entries (`observers/journal_follower.py:JournalFollower`).
     jobs: list[Any] = field(default_factory=list)
+    # Has a job of that name begin at once; None where no loop follows.
+    poke: Callable[[str], None] | None = None
     followers: list[Any] = field(default_factory=list)
     # Asked when the run has nothing left to do: whether they have queued something that is to leave before its end.
     before_end: list[Callable[[], bool]] = field(default_factory=list)

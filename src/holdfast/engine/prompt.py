@@ -20,6 +20,7 @@ from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.task_record import Past, PreviousAttempt, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
+from holdfast.landing import gate_kinds
 from holdfast.layout import Layout
 from holdfast.questions.records import Question
 from holdfast.storage.records import ledger
@@ -151,12 +152,14 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
     feedback = words.blobs.get(task.feedback).decode(errors="replace") if task.feedback else ""
     if not feedback and (source := fork_source(made)):
         feedback = f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it."
-    commands = [each.command if isinstance(each.command, str) else shlex.join(each.command) for each in made.verify]
-    commands += [gate.command for gate in words.config.gates if gate.required]
+    gates = [*(each.command for each in made.verify), *(each.command for each in words.config.gates if each.required)]
+    resolved = [gate_kinds.resolved(command, words.config) for command in gates]
+    commands = [command if isinstance(command, str) else shlex.join(command) for command in resolved]
     values = {
         "task": task.id,
         "attempt": task.attempt.id,
-        "title": made.title or "",
+        # A stranger's title stands in the goal, in the quotation.
+        "title": "" if made.origin is not None and not made.origin.trusted else made.title or "",
         "goal": made.goal or "",
         "context": _context(made),
         "files": _listed(_files(made)),

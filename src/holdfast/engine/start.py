@@ -44,6 +44,7 @@ from holdfast.errors import (
     is_environment,
     is_fatal,
 )
+from holdfast.landing import gate_kinds
 from holdfast.layout import Layout
 from holdfast.ports import Agent, LedgerReader
 from holdfast.preparation.preparation import Prepared, WorktreePlace
@@ -92,8 +93,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     policy = policy_of(context.config, made, agent.name)
     if missing := agent.missing(made, policy) or context.missing_sandbox(kind):
         return NotStarted(missing)
-    if hidden := _hidden_program(context, agent, made):
-        return NotStarted(hidden)
+    if unusable := _hidden_program(context, agent, made) or gate_kinds.missing(made, context.config):
+        return NotStarted(unusable)
     if kind == "none" and context.config.sandbox_network == "none":
         return NotStarted(
             "`sandbox_network: none` needs a sandbox, and it has none; install bubblewrap, or set it to `open`"
@@ -114,14 +115,12 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    why = choice.why
     if full := full_session_of(context.layout, context.config, task, agent):
         facts["forget"] = True
     elif task.outcome.get("kind") == Ending.SESSION_FULL:
         detail = str(task.outcome.get("detail", ""))
         full = f"{detail[:1].lower()}{detail[1:].removesuffix('.')}"
-    if full:
-        why = "; ".join(filter(None, (why, f"begins another conversation: {full}")))
+    why = "; ".join(filter(None, (choice.why, f"begins another conversation: {full}" if full else "")))
     context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=why, **facts)
     return _guarded(context, task, lambda: _begin(context, task, agent, caps, free_slots))
 

@@ -14,6 +14,18 @@ from holdfast.errors.storage import (
     SyncFailed,
 )
 
+# -- plugins ----------------------------------------------------------------------------------------------------------
+
+
+class PluginUnknown(InputError):
+    """There is no plugin {plugin}; installed are: {known}. `holdfast plugins` lists them."""
+
+
+class PluginStopped(HoldfastError, exit_code=8):
+    """The plugin {plugin} is set aside: {reason}. Its cursor stays, so it misses no entry; mend it, then type
+    `holdfast plugins enable {plugin}`."""
+
+
 # -- git --------------------------------------------------------------------------------------------------------------
 
 
@@ -284,7 +296,7 @@ class AddressUnknown(InputError):
     slack://…, without quotes."""
 
 
-class RuleUnknown(InputError):
+class NotifyRuleUnknown(InputError):
     """There is no rule {rule!r} in the setting `notify`. Nothing was sent; {known}."""
 
 
@@ -297,6 +309,15 @@ class MessageUnknown(InputError):
 
 class SecretMissing(InputError):
     """The secret {ref} cannot be read: {reason}. Nothing was changed; set it, or name another in the settings."""
+
+
+class SourceUnknown(InputError):
+    """There is no source {source!r} in the settings; known are {known}. Nothing was changed; docs/trackers.md says how
+    one is named."""
+
+
+class NobodySyncs(HoldfastError, exit_code=9):
+    """No run is alive that asks the issue trackers. Nothing was changed; type `holdfast sync`."""
 
 
 class ServiceAway(HoldfastError, exit_code=22):

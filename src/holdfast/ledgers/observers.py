@@ -21,8 +21,10 @@ ORDER: dict[str, When] = {
     "metrics": "durable",
     "events": "durable",
     "traces": "durable",
+    "issue_results": "durable",
     "outbox": "durable",
     "notify:": "durable",
+    "plugin:": "durable",
 }
 
 

@@ -126,6 +126,7 @@ class ProtocolAgent:
             protocol=call,
             counted_usd=work.counted_usd,
             reads_errors=Path(self._program).name == "gemini",
+            writes_late=Path(self._program).name == "gemini",
             talks=True,
             policy=policy,
         )

@@ -44,13 +44,15 @@ from holdfast.storage.records.redact import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.ports import AskingStream, HookedStream, Stream, TalkingStream
+    from holdfast.ports import AskingStream, HookedStream, KeepingStream, Stream, TalkingStream
 
 # How often a runner looks for the answer that its agent waits for.
 LOOK_S = 0.2
 ANSWER_BYTES_MAX, TOOL_CHARS_MAX = 1 << 20, 200
 # How long an agent may take to end its work by itself before it is ended.
 CANCEL_S_MAX = 2.0
+# How long an agent may take to write down the turn that it has told of, and how often that is looked at.
+KEEP_S_MAX, KEEP_POLL_S = 10.0, 0.05
 # How soon what the agent did not take at once is sent on.
 SEND_S = 0.02
 
@@ -239,8 +241,10 @@ class Dialogue:
             reply, self._reply = self._reply, b""
             child.send(reply + cast("TalkingStream", self._stream).outgoing())
 
-    def cancel(self, child: Child, read: Callable[[int], bool]) -> None:
+    def cancel(self, child: Child, read: Callable[[int], bool], verdict: Stop | None) -> None:
         """Asks the agent to end its work, and reads on for a moment, so that it can say how that ended."""
+        if self._launch.writes_late and verdict is not None and verdict.ending is Ending.TOLD:
+            self._let_it_keep(child)
         line = cast("TalkingStream", self._stream).cancel() if self._launch.talks else b""
         if not line:
             return
@@ -251,3 +255,12 @@ class Dialogue:
                 pass
             time.sleep(SEND_S)
             child.send(b"")
+
+    def _let_it_keep(self, child: Child) -> None:
+        """It was stopped as soon as it told of its turn, and its next start is to know of that. An answer for which it
+        asks its model meanwhile is lost."""
+        stream, deadline = cast("KeepingStream", self._stream), monotonic() + KEEP_S_MAX
+        child.resume()
+        while not stream.has_kept() and monotonic() < deadline and not child.has_ended:
+            time.sleep(KEEP_POLL_S)
+        child.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,8 @@ from holdfast.backlog.folder import Backlog
 from holdfast.checks import doctor as health
 from holdfast.checks.check import check
 from holdfast.checks.doctor import Finding, Part
+from holdfast.checks.sources import sources_part
+from holdfast.checks.trigger_health import triggers_part
 from holdfast.cli import preflight
 from holdfast.cli.options import config_here, find_app, print_json, prints_json
 from holdfast.domain.definition import Definition
@@ -22,21 +24,25 @@ from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain, plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
+from holdfast.integrations.plugins.hookspecs import API_VERSION
 from holdfast.processes import sandbox
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.lock import live_owner
 from holdfast.views.next_step import next_step_of
+from holdfast.views.plugins import plugin_rows, strangers
 from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.config.settings import Config
+    from holdfast.config.trackers import SourceSettings
 
 SOMETHING_TO_DO = 20
 SHOWN_MAX = 10
 # How long an agent by protocol may take to answer.
 PROTOCOL_S_MAX = 10.0
 _ASKING = {TaskState.FAILED: "has failed", TaskState.PENDING_APPROVAL: "waits for your approval"}
+_PLUGIN_WAY = {"broken": "holdfast plugins show {}", "set aside": "holdfast plugins enable {}"}
 _WAY_OUT = {
     "git": "git --version",
     "branch": "git status",
@@ -45,14 +51,15 @@ _WAY_OUT = {
 
 
 @click.command(epilog="Examples:  holdfast doctor  ·  holdfast doctor --json | jq '.parts[].findings[].next'")
+@click.option("--online", is_flag=True, help="Also ask each issue tracker of the settings, with its token.")
 @prints_json
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(ctx: click.Context, online: bool, as_json: bool) -> None:
     """Look for what is wrong: with git, the machine, the agents, the journal, and what crashes have left.
 
     Every finding comes with the exact command to type next. Takes no lock and changes nothing. Outside a repository it
     looks at git and the agents. The exit code is 0 when all is well, and 20 when there is something to do.
     """
-    parts = list(_parts_here(ctx))
+    parts = list(_parts_here(ctx, online))
     is_well = not any(part.findings for part in parts)
     if as_json:
         print_json({"well": is_well, "parts": parts})
@@ -72,7 +79,7 @@ def _print_parts(parts: list[Part]) -> None:
     click.echo("All is well." if not count else f"{plural(count, 'thing')} to do.")
 
 
-def _parts_here(ctx: click.Context) -> Iterator[Part]:
+def _parts_here(ctx: click.Context, online: bool) -> Iterator[Part]:
     """All parts in a repository with a data root; elsewhere what is missing, and what can be looked at without."""
     yield Part("python", ".".join(map(str, sys.version_info[:3])))
     try:
@@ -81,6 +88,7 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
         yield _git_part("git", None)
         yield Part("repository", "none here", [Finding(str(error), "cd YOUR-REPOSITORY | git init")])
         yield _agents_part(config_here(ctx), None)
+        yield _plugins_part(config_here(ctx), {})
         return
     try:
         app.expect_initialised()
@@ -88,8 +96,13 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
         yield from (_git_part(name, app) for name in preflight.GIT_CHECKS)
         yield Part("data root", "not there yet", [Finding(str(error), "holdfast init")])
         yield _agents_part(app.config, None)
+        yield _plugins_part(app.config, {})
         return
     yield from _parts(app)
+    if app.config.sources:
+        yield sources_part(app.config, app.repo, app.layout.settings)
+    for source in app.config.sources if online else ():
+        yield _reach_part(app, source)
 
 
 def _parts(app: App) -> Iterator[Part]:
@@ -115,6 +128,38 @@ def _parts(app: App) -> Iterator[Part]:
     yield _notify_part(app)
     yield health.audit_part(layout, key_path=app.audit_key)
     yield health.quarantine_part(layout)
+
+
+def _plugins_part(config: Config, aside: Mapping[str, str]) -> Part:
+    """Whether each plugin loads and is made for this Holdfast, and which were set aside."""
+    rows = plugin_rows(config.plugins, aside)
+    findings = [
+        Finding(f"the plugin {row.name} is {row.state}: {row.reason}", _PLUGIN_WAY[row.state].format(row.name))
+        for row in rows
+        if row.state in _PLUGIN_WAY
+    ]
+    findings += [
+        Finding(f"the settings name the plugin {name}, which is not installed", "holdfast plugins")
+        for name in strangers(config.plugins)
+    ]
+    fact = ", ".join(f"{row.name} {row.version} ({row.state})" for row in rows) or "none installed"
+    return Part("plugins", f"{fact}; the plugin API has version {API_VERSION}", findings)
+
+
+def _reach_part(app: App, source: SourceSettings) -> Part:
+    """Whether a tracker answers, and lets us in: its first page is asked for, and nothing follows from it."""
+    from holdfast.integrations.trackers.registry import tracker_of
+    from holdfast.views.connections.sources import limit_words
+
+    name = f"tracker {source.name}"
+    try:
+        tracker = tracker_of(source, app.repo)
+        found = next(iter(tracker.pages({})))
+    except HoldfastError as error:
+        return Part(name, "does not answer as it should", [Finding(str(error), f"holdfast sync {source.name}")])
+    limit = limit_words(tracker.limit.remaining, tracker.limit.resets_at, 0.0, app.clock())
+    more = " and more" if found.next else ""
+    return Part(name, f"answers: {plural(len(found.numbers), 'open issue')}{more}{'; ' + limit if limit else ''}")
 
 
 def _sandbox_part(app: App) -> Part:
@@ -166,9 +211,11 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
+    yield triggers_part(app.repo, view.layout, view.state.connections.triggers, is_run)
     overview = read_overview(app)
     yield _tasks_part(overview)
     yield _agents_part(app.config, overview)
+    yield _plugins_part(app.config, view.state.connections.plugins_aside)
     if has_git:
         yield health.landings_part(app.repo, view.state, view.layout.snapshots)
         yield health.trees_part(app.repo, view.layout, tasks)

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.options import find_app, print_json, prints_json
 from holdfast.clock import wall
 from holdfast.domain.wording import plain
-from holdfast.errors import HoldfastError, RuleUnknown
+from holdfast.errors import HoldfastError, NotifyRuleUnknown
 
 if TYPE_CHECKING:
     from holdfast.app import App
@@ -32,7 +32,7 @@ def notify(ctx: click.Context, action: str, rule: str | None, as_json: bool) -> 
     rules = [each for each in app.config.notify if rule in (None, each.name)]
     if rule is not None and not rules:
         names = ", ".join(each.name for each in app.config.notify)
-        raise RuleUnknown(rule=rule, known=f"known are {names}" if names else "there is none yet")
+        raise NotifyRuleUnknown(rule=rule, known=f"known are {names}" if names else "there is none yet")
     rows = [_tried(app, each, ref) if action == "test" else _listed(each, ref) for each in rules for ref in each.to]
     if as_json:
         print_json(rows)

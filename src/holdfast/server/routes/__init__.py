@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import answers, outbox
+from holdfast.server.routes.connections import answers, outbox, plugins, sources, webhooks
 from holdfast.server.routes.conversation import asks, reviews
 
 
@@ -50,11 +50,14 @@ def all_operations() -> list[Operation]:
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
         *answers.OPERATIONS,
+        *webhooks.OPERATIONS,
+        *sources.OPERATIONS,
         *events.OPERATIONS,
         *blobs.OPERATIONS,
         *costs.OPERATIONS,
         *quality.OPERATIONS,
         *observability.OPERATIONS,
+        *plugins.OPERATIONS,
         *auth.OPERATIONS,
         *health.OPERATIONS,
     ]

@@ -14,7 +14,7 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import from_values
 from holdfast.domain.task_record import Task
 from holdfast.errors import InputError
-from holdfast.landing.verify import gates_of
+from holdfast.landing.gate_kinds import gates_of
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import RUN
