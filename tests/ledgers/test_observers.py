@@ -61,10 +61,11 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
         server, "tracer", lambda at, ledger, log: Tracer(at, ledger, lambda spans: True, lambda: None, log)
     )
     rule = '[{"name": "me", "to": ["env:NTFY_URL"]}]'
+    source = '[{"name": "gh", "tracker": "github", "project": "a/b", "token": "env:NONE", "url": "http://127.0.0.1:1"}]'
     plugin = types.ModuleType("plugin")
     plugin.__dict__.update(holdfast_api=1, entry=pluggy.HookimplMarker("holdfast")(lambda event: None))
     monkeypatch.setattr(catalog, "enabled", lambda settings: [catalog._registered(catalog.LoadedPlugin("one"), plugin)])
-    app = App.find(make_repo(tmp_path), environ={"HOLDFAST_NOTIFY": rule})
+    app = App.find(make_repo(tmp_path), environ={"HOLDFAST_NOTIFY": rule, "HOLDFAST_SOURCES": source})
     with run_context(app, lambda task, words: None) as context:
         loop = Loop(context)
         with server.serving(context, loop), loop.connections:

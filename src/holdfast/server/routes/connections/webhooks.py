@@ -23,7 +23,14 @@ from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.storage.records.blobs import NewBlob
-from holdfast.views.connections.triggers import DeliveryRow, RuleRow, SourceRow, delivery_rows, rule_rows, source_rows
+from holdfast.views.connections.triggers import (
+    DeliveryRow,
+    RuleRow,
+    TriggerSourceRow,
+    delivery_rows,
+    rule_rows,
+    source_rows,
+)
 
 Key = Annotated[str, Meta(min_length=1, max_length=400)]
 
@@ -31,7 +38,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=400)]
 class Triggers(msgspec.Struct, frozen=True):
     """`problem`: why the file cannot be used; the rules are then those that were read before."""
 
-    sources: list[SourceRow]
+    sources: list[TriggerSourceRow]
     rules: list[RuleRow]
     problem: str = ""
 
