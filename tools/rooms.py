@@ -41,6 +41,7 @@ ROOMS = [
     ["preparation"],
     ["agents.runner", "engine", "demo"],
     ["decisions", "integrations.outbox", "observers"],
+    ["integrations.notify"],
     ["orchestrator", "checks"],
     ["integrations.trackers"],
     ["app"],

@@ -46,6 +46,7 @@ from holdfast.engine.spawn import Spawn
 from holdfast.engine.starting.worktree_hooks import set_up
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
+from holdfast.integrations.notify.rule_followers import add_rules, publishers_of
 from holdfast.integrations.outbox.publish import Publish
 from holdfast.integrations.trackers.issue_publishers import issue_publishers
 from holdfast.integrations.trackers.sync import sync_jobs
@@ -151,7 +152,11 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
-    effects[PublishIntended] = Publish(build_publishers(app.config, app.repo), lambda: ledger.state.outbox)
+    publishers = {
+        **publishers_of(app.repo, layout, app.config, ledger, app.clock),
+        **build_publishers(app.config, app.repo),
+    }
+    effects[PublishIntended] = Publish(publishers, lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
@@ -178,6 +183,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     )
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
     if works:
+        add_rules(context)
         context.jobs += trigger_jobs(context)
         connect(context)
     return context
@@ -216,7 +222,7 @@ def build_effects(
 
 
 def build_publishers(config: Config, repo: Path) -> dict[str, Publisher]:
-    """The one registry of publishers, each under the name of its channel."""
+    """The one registry of publishers, each under the name of its channel, beside those of notifications."""
     return {**issue_publishers(config.sources, repo)}
 
 

@@ -24,7 +24,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context
 from kit.program import holdfast
-from kit.project import add, layout, make_repo, settings
+from kit.project import add, layout, make_repo
 
 Place = tuple[str, int]
 
@@ -60,13 +60,12 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
     monkeypatch.setattr(
         server, "tracer", lambda at, ledger, log: Tracer(at, ledger, lambda spans: True, lambda: None, log)
     )
+    rule = '[{"name": "me", "to": ["env:NTFY_URL"]}]'
+    source = '[{"name": "gh", "tracker": "github", "project": "a/b", "token": "env:NONE", "url": "http://127.0.0.1:1"}]'
     plugin = types.ModuleType("plugin")
     plugin.__dict__.update(holdfast_api=1, entry=pluggy.HookimplMarker("holdfast")(lambda event: None))
     monkeypatch.setattr(catalog, "enabled", lambda settings: [catalog._registered(catalog.LoadedPlugin("one"), plugin)])
-    repo = make_repo(tmp_path)
-    # Asked by nobody: its token is not there.
-    settings(repo, sources=[{"name": "gh", "tracker": "github", "project": "a/b", "token": "env:NO_SUCH_TOKEN"}])
-    app = App.find(repo, environ={})
+    app = App.find(make_repo(tmp_path), environ={"HOLDFAST_NOTIFY": rule, "HOLDFAST_SOURCES": source})
     with run_context(app, lambda task, words: None) as context:
         loop = Loop(context)
         with server.serving(context, loop), loop.connections:

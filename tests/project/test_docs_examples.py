@@ -59,6 +59,7 @@ RUN_ELSEWHERE = {
     "prove": "tests/checks/test_check.py",
     "sync": "tests/integrations/test_trackers.py",
     "outbox": "tests/integrations/test_outbox.py",
+    "notify": "tests/integrations/test_notify_sending.py",
     "triggers": "tests/integrations/triggers/test_schedules.py",
     "plugins": "tests/integrations/test_example.py",
 }

@@ -12,9 +12,10 @@ import pytest
 
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.ledgers.files import FileLedger
-from holdfast.server.access.auth import Tokens, load_secret, permit
+from holdfast.server.access.auth import Tokens, permit
 from holdfast.server.operations import Operation, Principal, Right
 from holdfast.server.problems import Problem
+from holdfast.storage.records.server_secret import load_secret
 from kit.states import append, moves, opened
 
 S, E = TaskState, TaskEvent

@@ -18,11 +18,14 @@ class RecordedMessages:
         self.queued: Counter[str] = Counter()
         self.left: Counter[str] = Counter()
         self.given_up: Counter[str] = Counter()
+        # What another message says: it took these out of the outbox with the entry that queued it.
+        self.gathered: Counter[str] = Counter()
 
     def add(self, entry: EntryLike) -> None:
         match entry.decision_type:
             case "message_queued":
                 self.queued[str(entry.inputs.get("idempotency_key"))] += 1
+                self.gathered.update(map(str, entry.inputs.get("replaces", [])))
             case "task_publish_confirmed":
                 self.left[str(entry.inputs.get("key"))] += 1
             case "message_flagged" if entry.inputs.get("how") in _GONE:
@@ -30,14 +33,16 @@ class RecordedMessages:
 
 
 def outbox(state: State, recorded: RecordedMessages) -> Draft:
-    """Each message was queued once, and has left once, or was given up, or is in the outbox."""
+    """Each message was queued once, and has left once, or with another, or was given up, or is in the outbox."""
     waiting = state.outbox
     parked = [each for each in waiting.values() if each.parked]
     draft = Draft("outbox", queued=recorded.queued.total(), left=recorded.left.total(), waiting=len(waiting))
     for key, count in recorded.queued.items():
         if count > 1:
             draft.findings.append(f"the message {key} was queued {count} times; {RESTORE}")
-        ends = recorded.left[key] + recorded.given_up[key] + (key in waiting)
+        # Of those that are gathered, one is the reason: to send it is to queue the other.
+        left = max(recorded.gathered[key], recorded.left[key])
+        ends = left + recorded.given_up[key] + (key in waiting)
         if ends != 1:
             draft.findings.append(f"the message {key} has {ends} ends, and must have one; {RESTORE}")
     for key in (*recorded.left, *waiting):

@@ -80,6 +80,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "holdfast.cli.connections.outbox:outbox",
         "List the messages that have not left, and decide about them.",
     ),
+    "notify": ("holdfast.cli.connections.notify:notify", "List the rules by which people are told, or try them."),
     "triggers": (
         "holdfast.cli.connections.triggers:triggers",
         "Rules that make tasks of what arrives: list, test, history, replay, enable.",

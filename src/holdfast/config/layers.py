@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT
 
+from holdfast.config.notify import rule_problem, without_addresses
 from holdfast.config.sections import ENV_NAME, FOLDERS, DeclaredAgent, GateSettings, ModelPrice, PermissionSettings
 from holdfast.config.settings import ENTRY_KEYS, KEYS, PREFIX, SECTIONS, Config
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
@@ -72,6 +73,8 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
                 _expect_usable(values[key], layer)
             if key == "permissions":
                 _expect_sensible(values[key], layer)
+            if key == "notify" and (wrong := rule_problem(values[key])) is not None:
+                raise _refused(f"notify{wrong[0]}", wrong[1], wrong[2], layer)
             origins[key] = layer.place(key)
     tree: dict[str, Any] = {name: {} for name in SECTIONS}
     for key, value in values.items():
@@ -138,12 +141,13 @@ def _converted(kind: Any, name: str, value: Any, layer: Layer, *, strict: bool =
     if isinstance(entry, dict) and entry.keys() >= set(needed):
         field = next(key for key in entry if key not in keys)
         known = [f"{name}.{key}" for key in keys]
-        raise unknown(f"{name}.{field}", entry[field], layer.place(f"{name}.{field}"), known)
+        told = without_addresses(entry[field]) if top == "notify" else entry[field]
+        raise unknown(f"{name}.{field}", told, layer.place(f"{name}.{field}"), known)
     raise _refused(name, entry, f"a mapping of {', '.join(keys)}, with {' and '.join(needed)}", layer)
 
 
 def _refused(name: str, value: Any, allowed: str, layer: Layer) -> ConfigError:
-    told = _without_values(value, name.endswith(".env"))
+    told = without_addresses(value) if name.startswith("notify") else _without_values(value, name.endswith(".env"))
     return ConfigError(place=layer.place(name), key=name, value=shown(told), allowed=allowed)
 
 

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from holdfast.config.notify import PAGE_PATTERN, PAGE_RULE, QUIET_PATTERN, QUIET_RULE, TO_RULE, NotifyRule
 from holdfast.config.resources import Least, LimitSettings
-from holdfast.config.secret_refs import SECRET_PATTERN
+from holdfast.config.secret_refs import SECRET_PATTERN, SecretRef
 from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
@@ -184,6 +185,17 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Variable, ...],
         Meta(max_length=200, description="more variables that reach gates, beside PATH, HOME and the like"),
     ] = ()
+    notify: Annotated[
+        tuple[NotifyRule, ...],
+        Meta(
+            max_length=ENTRIES_MAX,
+            description="which events are sent to whom, by any service that Apprise knows",
+        ),
+    ] = ()
+    page_url: Annotated[
+        Annotated[str, Meta(pattern=PAGE_PATTERN)] | None,
+        Meta(description="address of the page as people reach it, for links in messages; null: no links"),
+    ] = None
     sources: Annotated[
         tuple[SourceSettings, ...],
         Meta(max_length=ENTRIES_MAX, description="issue trackers whose issues are tasks, see docs/trackers.md"),
@@ -264,6 +276,10 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
 
 
 def _elements(kind: Any) -> str:
+    if kind is SecretRef:
+        return TO_RULE
+    if typing.get_origin(kind) is Literal:
+        return "of " + ", ".join(typing.get_args(kind))
     if kind is Variable:
         return "names of variables; a star at the end stands for any ending"
     if not _is_struct(kind):
@@ -273,10 +289,12 @@ def _elements(kind: Any) -> str:
 
 RULE_OF = {
     MODEL_PATTERN: MODEL_RULE, SOURCE_PATTERN: SOURCE_RULE, SECRET_PATTERN: "env:NAME, file:PATH or command:WORDS",
+    QUIET_PATTERN: QUIET_RULE, PAGE_PATTERN: PAGE_RULE,
 }  # fmt: skip
 LISTS: dict[Any, str] = {
     GateSettings: "gates", DeclaredAgent: "agents", PermissionSettings: "rules", RouteSettings: "routes",
     StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules", SourceSettings: "sources",
+    NotifyRule: "rules",
 }  # fmt: skip
 
 
@@ -285,7 +303,9 @@ KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
 ENTRY_KEYS: dict[str, dict[str, SettingKey]] = {
     name: {key.name: key for key in _keys(kind)}
     for name, kind in zip(
-        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve", "sources"), LISTS, strict=True
+        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve", "sources", "notify"),
+        LISTS,
+        strict=True,
     )
 }
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}

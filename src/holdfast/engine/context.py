@@ -208,6 +208,8 @@ class RunContext:
     # Has a job of that name begin at once; None where no loop follows.
     poke: Callable[[str], None] | None = None
     followers: list[Any] = field(default_factory=list)
+    # Asked when the run has nothing left to do: whether they have queued something that is to leave before its end.
+    before_end: list[Callable[[], bool]] = field(default_factory=list)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 

@@ -53,6 +53,16 @@ class QuestionClosed(HoldfastError, exit_code=9):
     """The question {question} {how}. Nothing was changed; `holdfast questions` shows those that wait for an answer."""
 
 
+class AnswerLinkUnknown(InputError):
+    """This link answers no question: it is not one of ours, or was cut short. Nothing was changed; open it as it stands
+    in the message, or type `holdfast questions`."""
+
+
+class AnswerLinkDead(HoldfastError, exit_code=9):
+    """The link for the question {question} has expired. Nothing was changed; `holdfast questions` shows what still
+    waits for an answer."""
+
+
 class ReviewStale(DecisionRefused, exit_code=9):
     """Your review of {candidate} came too late: the newest result of {task} is {newest}. Nothing was decided; your
     comments were kept as a draft, and `holdfast review {task}` shows them beside the newest result."""

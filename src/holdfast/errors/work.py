@@ -291,6 +291,15 @@ class PublishUnclear(HoldfastError, exit_code=22):
     done before it is sent again. Otherwise type `holdfast outbox --sent {key}` or `--retry {key}`."""
 
 
+class AddressUnknown(InputError):
+    """What {ref} holds is no address that Apprise knows. Nothing was sent; put one there such as ntfy://host/topic or
+    slack://…, without quotes."""
+
+
+class NotifyRuleUnknown(InputError):
+    """There is no rule {rule!r} in the setting `notify`. Nothing was sent; {known}."""
+
+
 class MessageUnknown(InputError):
     """There is no message {key!r} in the outbox. Nothing was changed; `holdfast outbox` lists those that wait."""
 

@@ -117,6 +117,8 @@ class JournalFollower:
         # Held while the cursor is saved: once `close` has returned, another process may own the file.
         self._saving = threading.Lock()
         self._thread = threading.Thread(target=self._follow, name=name, daemon=True)
+        # Called in its thread when all that there is was handled.
+        self.on_idle: Callable[[], None] = lambda: None
 
     @classmethod
     def on_file(
@@ -169,6 +171,7 @@ class JournalFollower:
                 # Read first: what was queued before we were asked to close is still handled.
                 is_last = self._is_closing
                 self._drain()
+                self.on_idle()
                 if is_last:
                     return
                 self._news.wait()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from holdfast.clock import monotonic
 from holdfast.engine.context import Note, RunContext
 from holdfast.errors import HoldfastError, is_fatal
 from holdfast.integrations.outbox.sender import Sender
@@ -122,6 +123,11 @@ class Connections:
 
     def __init__(self, context: RunContext, submit: Submit, wake: Callable[[], None]) -> None:
         self._ledger, self._followers = context.ledger, list[JournalFollower](context.followers)
+        self._before_end, self._tells_until = context.before_end, 0.0
+        # Whether the loop waits for nothing but its followers.
+        self._is_awaited = False
+        for each in self._followers:
+            each.on_idle = lambda: wake() if self._is_awaited else None
         self.sender = Sender(context, lambda error: submit(lambda: raise_again(error)), wake)
         self.jobs = BackgroundJobs(context.jobs, submit, context.note)
         self._ending = contextlib.ExitStack()
@@ -130,8 +136,22 @@ class Connections:
     def is_busy(self) -> bool:
         """Whether something is to leave now, or must be asked once: a run does not end before."""
         end = self._ledger.position
-        behind = any(each.is_alive and each.position != end for each in self._followers)
-        return behind or self.sender.is_busy or self.jobs.is_busy
+        # Set before it is looked for: one that comes to the end meanwhile wakes the loop.
+        self._is_awaited = True
+        self._is_awaited = any(each.is_alive and each.position != end for each in self._followers)
+        return self._is_awaited or self.sender.is_busy or self.jobs.is_busy
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether a run that was stopped still waits, for a moment, until the message of its end has left."""
+        return monotonic() < self._tells_until and self.sender.is_busy
+
+    def tell_end(self) -> bool:
+        """Queues what is to leave before the run ends; whether there was anything."""
+        told = [tell() for tell in self._before_end]
+        if any(told):
+            self._tells_until = monotonic() + CLOSE_S_MAX
+        return any(told)
 
     def __enter__(self) -> Connections:
         self._ending.callback(self.sender.close)

@@ -105,7 +105,7 @@ class Loop:
                 self._tick()
                 if not self._is_over():
                     self._sleep()
-                elif not self._finds_new_files():
+                elif not self._finds_new_files() and not (self.works and self.connections.tell_end()):
                     break
             # Who asked just before the end is answered, too.
             self._do_asked()
@@ -372,7 +372,7 @@ class Loop:
         if self.landing or self.context.judgings.ahead or self._preparing.is_busy:
             return False
         if self.stopping:
-            return self.stopping != AGENTS or not self.at_work
+            return (self.stopping != AGENTS or not self.at_work) and not self.connections.is_telling
         if self.stays or self.connections.is_busy:
             return False
         waits = [hold for hold in self.holds.values() if hold.until is not None]

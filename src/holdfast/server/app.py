@@ -31,6 +31,7 @@ from holdfast.server.access.denials import STRANGER
 from holdfast.server.batch_writer import INTERNAL, Job, answer_of
 from holdfast.server.observability.logs import Level
 from holdfast.server.operations import Ask, Operation, Principal, Raw
+from holdfast.server.pages import problem_page
 from holdfast.server.problems import TITLES, Problem, problem_of, response
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ def _endpoint(api: Api, operation: Operation) -> Callable[[Request], Awaitable[R
         except (Problem, HoldfastError) as refused:
             error = refused if isinstance(refused, Problem) else problem_of(refused)
             status = error.document.status
+            if operation.is_page:
+                # Without the path: what is in it may be a right.
+                api.denied.add(STRANGER, error.document.code, f"{request.method} {operation.path}")
+                if "text/html" in request.headers.get("accept", ""):
+                    return problem_page(error)
             raise
         except Exception as broken:
             error = broken
@@ -112,13 +118,17 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     path = {name: str(value) for name, value in request.path_params.items()}
     by, principal = STRANGER, NOBODY
     try:
-        api.guard.check(request)
+        if operation.is_page and not operation.changes:
+            api.guard.check_name(request)
+        else:
+            api.guard.check(request)
         if operation.right != "public":
             principal = api.authenticate(request)
             by = principal.name
             permit(operation, principal, path)
     except Problem as problem:
-        api.deny(by, request, problem)
+        if not operation.is_page:
+            api.deny(by, request, problem)
         raise
     finally:
         request.scope[BY] = by

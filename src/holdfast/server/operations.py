@@ -104,6 +104,7 @@ class Operation(msgspec.Struct, frozen=True):
     `early`: it needs to know of no task file, and is done while those are still being read; `public` ones always are.
     `before`: what a change does first, in a thread of the pool, by the `Api` and what was asked: it asks git or writes
     files, and a change holds up all others. It refuses nothing: what was answered before is answered again.
+    `is_page`: a browser shows it. A link of another site may lead there, and what is refused is a page for it, too.
     `admit`: it takes deliveries of others, which prove by their content who they are. It is asked before the body is
     read, with the `Api` and the path, and says how many bytes that may have; `before` gets every header, and refuses.
     `tool`: it is also a tool of the MCP server; `hint` tells a model, beside the summary, when and how to call it.
@@ -125,6 +126,7 @@ class Operation(msgspec.Struct, frozen=True):
     media_type: str = "application/json"
     early: bool = False
     before: Callable[..., Any] | None = None
+    is_page: bool = False
     admit: Callable[..., int] | None = None
     tool: ToolFor | None = None
     hint: str = ""

@@ -125,6 +125,7 @@ def _parts(app: App) -> Iterator[Part]:
     yield health.lock_part(layout)
     yield _chain_part(app)
     yield from _state_parts(app, has_git)
+    yield _notify_part(app)
     yield health.audit_part(layout, key_path=app.audit_key)
     yield health.quarantine_part(layout)
 
@@ -167,6 +168,16 @@ def _sandbox_part(app: App) -> Part:
     why = sandbox.missing(kind, tries=True) or sandbox.unconfined(kind)
     found = [Finding(why, "apt-get install bubblewrap")] if why else []
     return Part("sandbox", sandbox.in_words(kind), found)
+
+
+def _notify_part(app: App) -> Part:
+    """Whether the addresses of rules can be read, and Apprise knows them. None of them is shown."""
+    if not app.config.notify:
+        return Part("notify", "no rule")
+    from holdfast.integrations.notify.addresses import troubles
+
+    found = [Finding(each.said, each.next) for each in troubles(app.config, app.repo)]
+    return Part("notify", plural(len(app.config.notify), "rule"), found)
 
 
 def _git_part(name: str, app: App | None) -> Part:

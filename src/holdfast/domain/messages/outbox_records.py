@@ -22,6 +22,8 @@ class MessageQueued(msgspec.Struct, frozen=True, kw_only=True):
 
     `channel` names the publisher. `task`: the task that it is about, or empty. `after`: the key of a message that has
     to leave first. `content` is what the publisher needs, all of it: a message is sent days later as it was queued.
+    `not_before`: when it may leave at the earliest. `replaces`: keys of messages that this one says all of; they leave
+    the outbox with this very entry, so that a crash can neither lose nor repeat what they say.
     """
 
     idempotency_key: str
@@ -29,6 +31,8 @@ class MessageQueued(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
     after: str = ""
     content: dict[str, Any] = {}
+    not_before: float = 0.0
+    replaces: list[str] = []
 
 
 class MessageFlagged(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +68,8 @@ def queue(outbox: Outbox, queued: MessageQueued, moment: float) -> str:
     key = queued.idempotency_key
     if key in outbox:
         return f"the message {key!r} was queued before"
+    for replaced in queued.replaces:
+        outbox.pop(replaced, None)
     outbox[key] = Outgoing(
         key=key,
         channel=queued.channel,
@@ -71,6 +77,7 @@ def queue(outbox: Outbox, queued: MessageQueued, moment: float) -> str:
         after=queued.after,
         content=queued.content,
         queued_at=moment,
+        not_before=queued.not_before,
     )
     return ""
 

@@ -16,7 +16,6 @@ import hmac
 import secrets
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 
 import msgspec
 
@@ -25,33 +24,10 @@ from holdfast.domain.task import AT_WORK
 from holdfast.layout import Layout
 from holdfast.server.operations import Operation, Principal
 from holdfast.server.problems import Problem
-from holdfast.storage.files import disk
-from holdfast.storage.files.json_file import read_json
+from holdfast.storage.records.server_secret import load_secret, save_secret
 
 PREFIX = "hf"
 ROLES = {"operator": "o", "reader": "r"}
-
-
-class Secret(msgspec.Struct, frozen=True):
-    """`operator` and `reader` count how often their tokens were revoked."""
-
-    secret: str
-    operator: int = 1
-    reader: int = 1
-
-
-def load_secret(layout: Layout) -> Secret:
-    """The secret of this data root, made where there is none."""
-    path = layout.server_key
-    if path.exists() and path.stat().st_mode & 0o077 == 0 and (known := read_json(path, Secret)) is not None:
-        return known
-    return _save(path, Secret(secrets.token_hex(32)))
-
-
-def _save(path: Path, secret: Secret) -> Secret:
-    disk.mkdir(path.parent, 0o700)
-    disk.replace(path, msgspec.json.encode(secret), 0o600)
-    return secret
 
 
 class Tokens:
@@ -79,7 +55,7 @@ class Tokens:
     def revoke(self, role: str) -> None:
         """No token of this role that was given out before is worth anything any more."""
         more = {role: getattr(self._secret, role) + 1}
-        self._secret = _save(self._path, msgspec.structs.replace(self._secret, **more))
+        self._secret = save_secret(self._path, msgspec.structs.replace(self._secret, **more))
 
     def principal(self, token: str) -> Principal | None:
         """Whose token this is; None where it is nobody's, or nobody's any more."""

@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox, plugins, sources, webhooks
+from holdfast.server.routes.connections import answers, outbox, plugins, sources, webhooks
 from holdfast.server.routes.conversation import asks, reviews
 
 
@@ -49,6 +49,7 @@ def all_operations() -> list[Operation]:
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
+        *answers.OPERATIONS,
         *webhooks.OPERATIONS,
         *sources.OPERATIONS,
         *events.OPERATIONS,

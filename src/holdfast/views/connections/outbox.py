@@ -39,7 +39,7 @@ def _row(message: Outgoing, ready: bool, now: float) -> MessageRow:
     elif not ready:
         named, why = "waits", f"{message.after} has to leave first"
     elif message.not_before > now:
-        named, why = "waits", f"until {moment(message.not_before)}: {message.reason}"
+        named, why = "waits", f"until {moment(message.not_before)}{f': {message.reason}' if message.reason else ''}"
     else:
         named, step = "due", "`holdfast run` sends it"
     return MessageRow(
