@@ -41,11 +41,11 @@ def decide_here(app: App, key: str, kind: str, params: dict[str, Any], say: Say)
     works = kind in mailbox.WORKS
     with run_context(app, note, patience_s=0.0, works=works, watches=False) as context:
         if not works:
-            _tell(say, context)
+            _print_findings(say, context)
         return mailbox.decide(DecisionContext.of(context, key), kind, params)
 
 
-def _tell(say: Say, context: RunContext) -> None:
+def _print_findings(say: Say, context: RunContext) -> None:
     """Prints what a short run found before it came to its decision."""
     for problem in context.intake.problems:
         say(f"{context.layout.backlog}/{problem}")

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
-from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued
+from holdfast.domain.messages.connection_state import CONNECTION_ENTRIES
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
@@ -334,8 +334,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_settled": LandingSettled,
     "review_drafted": ReviewDrafted,
     "review_submitted": ReviewSubmitted,
-    "message_queued": MessageQueued,
-    "message_flagged": MessageFlagged,
+    **CONNECTION_ENTRIES,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

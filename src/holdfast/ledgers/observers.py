@@ -23,6 +23,7 @@ ORDER: dict[str, When] = {
     "traces": "durable",
     "issue_results": "durable",
     "outbox": "durable",
+    "plugin:": "durable",
 }
 
 

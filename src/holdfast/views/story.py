@@ -26,6 +26,7 @@ _EVENTS = {
     ("task_opened", "changes_requested"): "Sent back by a person, with comments; the same conversation goes on",
     ("task_opened", "dependency_resolved"): "What it waited for has come",
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
+    ("task_done", "requested_by_person"): "A person says that it is done",
     ("task_closed", "janitor_verified_and_merged"): "Verified and landed",
     ("task_closed", "approval_granted"): "Approved and landed",
     ("task_setup_failed", "not_started"): "Setting up its worktree was interrupted, and is done again",
@@ -84,7 +85,7 @@ class _Facts(dict[str, str]):
         return "?"
 
 
-def words(entry: Entry) -> str:
+def full_words(entry: Entry) -> str:
     """An entry's sentence, with all facts. The text is as the journal has it: escape it before a terminal sees it."""
     kind, inputs = entry.decision_type, entry.inputs
     if kind not in SENTENCES:
@@ -123,7 +124,7 @@ def log_words(entry: Entry) -> str:
     """Plain words for every entry, and with its reason: for readers of the journal itself."""
     kind, inputs = entry.decision_type, entry.inputs
     if kind not in SENTENCES:
-        return words(entry)
+        return full_words(entry)
     made = plain_words(entry) or _filled(SENTENCES[kind].log, inputs)
     if kind == "task_claimed" and inputs.get("why"):
         # Such as `cascade step 2 after gate_failed`.
@@ -187,7 +188,7 @@ def facts_of(run: str, entry: Entry) -> dict[str, Any]:
         "seq": entry.seq,
         "timestamp": entry.timestamp,
         "decision_type": entry.decision_type,
-        "what": words(entry),
+        "what": full_words(entry),
         "actor": entry.actor,
         "reason": compact(entry.inputs.get("reason") or ""),
         "inputs": entry.inputs,

@@ -87,7 +87,7 @@ def history(api: Api, ask: Ask) -> History:
         after = (epoch_of(run), seq - 1) if run else None
     page = api.context.ledger.page(WantedPage(task.id), after, query.limit, end=api.feed.end)
     events = [
-        Told(**msgspec.structs.asdict(event_of(run, entry)), words=story.words(entry), plain=plain_words(entry))
+        Told(**msgspec.structs.asdict(event_of(run, entry)), words=story.full_words(entry), plain=plain_words(entry))
         for run, entry in page.items
     ]
     return History(events, page.next)
@@ -120,7 +120,7 @@ def verify(api: Api, ask: Ask) -> Verified:
 
 OPERATIONS = [
     Operation("GET", "/tasks/{task}/history", "task_history", "What the journal says of a task, in words.", history,
-              answer=History, lane="aside", query=PageQuery, tag="tasks", problems=(404,)),
+              answer=History, lane="aside", query=PageQuery, tag="tasks", problems=(404,), tool="person"),
     Operation("GET", "/journal", "read_journal", "Read the journal from a cursor on, or backwards.", read,
               answer=JournalPage, lane="aside", query=JournalQuery, tag="journal"),
     Operation("GET", "/journal/verify", "verify_journal", "Whether the chain of the journal holds.", verify,
