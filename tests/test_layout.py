@@ -27,7 +27,7 @@ from kit.disks import examples
 
 def test_every_path_is_named_once_and_says_whether_it_is_durable(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    assert len(DURABILITY) == len(ENTRIES) == 49
+    assert len(DURABILITY) == len(ENTRIES) == 50
     assert len({entry.relative for entry in ATTEMPT_ENTRIES}) == len(ATTEMPT_ENTRIES) == 25
     assert set(DURABILITY.values()) == {"durable", "projection", "ephemeral"}
     assert layout.wal == tmp_path / "runtime" / "wal" and Layout.wal.durability == "durable"
@@ -52,7 +52,7 @@ LISTING = """
     runtime/wal/idempotency.jsonl runtime/wal/uncommitted.idx.json runtime/tasks.jsonl runtime/lock
     runtime/backlog.lock runtime/objects-read runtime/secret/ runtime/secret/server.json runtime/secret/server.key
     runtime/secret/decisions.sock runtime/server.port runtime/secret/open.html runtime/root.json
-    runtime/traces.json runtime/told.json runtime/cursors/ runtime/agent-secrets/ runtime/signals/ runtime/logs/
+    runtime/traces.json runtime/told.json runtime/cursors/ runtime/trackers/ runtime/agent-secrets/ runtime/signals/ runtime/logs/
     worktrees/ quarantine/ memory/ plans/ cache/
 """
 
@@ -64,6 +64,7 @@ def test_the_listing_of_the_design_is_whole_and_each_folder_stands_in_one_that_i
         "metrics/",
         "metrics/tasks.jsonl",
         "metrics/snapshots.jsonl",
+        "runtime/trackers/",
         "metrics/position.json",
         "sessions.jsonl",
         "runtime/tasks.jsonl",

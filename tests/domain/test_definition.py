@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain import definition
 from holdfast.domain.definition import BLOCKS, Check, Definition, is_id, parse, problems_of, render
 from holdfast.domain.file_problem import FileProblem, Unreadable
+from holdfast.domain.issues.issue_records import Origin
 from holdfast.domain.yaml_text import VALUES_MAX, read_mapping, write_mapping
 
 EVERYTHING = b"""\
@@ -50,6 +51,7 @@ not_before: 2026-01-31T12:00:00+01:00
 labels: [bug]
 forked_from: parser
 context: {free: [1, {form: 2026-01-01}], yes: null}
+origin: {source: gh, tracker: github, number: "12", url: "https://x.test/12", etag: abc}
 claim: {agent: claude}
 result: {}
 error: null
@@ -80,6 +82,7 @@ def test_every_key_is_read() -> None:
         approve=True, permissions="ask",
         may_change_nothing=True, not_before=1769857200.0, labels=("bug",), forked_from="parser",
         context={"free": [1, {"form": "2026-01-01"}], "yes": None}, claim={"agent": "claude"}, result={},
+        origin=Origin("gh", "github", "12", "https://x.test/12", "abc"),
     )  # fmt: skip
     assert set(yaml.safe_load(EVERYTHING)) == set(Definition.__struct_fields__)
 

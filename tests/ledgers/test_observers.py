@@ -24,7 +24,7 @@ from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context
 from kit.program import holdfast
-from kit.project import add, layout, make_repo
+from kit.project import add, layout, make_repo, settings
 
 Place = tuple[str, int]
 
@@ -63,7 +63,11 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
     plugin = types.ModuleType("plugin")
     plugin.__dict__.update(holdfast_api=1, entry=pluggy.HookimplMarker("holdfast")(lambda event: None))
     monkeypatch.setattr(catalog, "enabled", lambda settings: [catalog._registered(catalog.LoadedPlugin("one"), plugin)])
-    app = App.find(make_repo(tmp_path), environ={})
+    repo = make_repo(tmp_path)
+    # A tracker where nobody answers.
+    away = {"token": "file:/dev/null", "url": "http://127.0.0.1:9", "every_s": 3600}
+    settings(repo, sources=[{"name": "gh", "tracker": "github", "project": "a/b", **away}])
+    app = App.find(repo, environ={})
     with run_context(app, lambda task, words: None) as context:
         loop = Loop(context)
         with server.serving(context, loop), loop.connections:
