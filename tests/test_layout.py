@@ -52,7 +52,8 @@ LISTING = """
     runtime/wal/idempotency.jsonl runtime/wal/uncommitted.idx.json runtime/tasks.jsonl runtime/lock
     runtime/backlog.lock runtime/objects-read runtime/secret/ runtime/secret/server.json runtime/secret/server.key
     runtime/secret/decisions.sock runtime/server.port runtime/secret/open.html runtime/root.json
-    runtime/traces.json runtime/told.json runtime/cursors/ runtime/trackers/ runtime/agent-secrets/ runtime/signals/ runtime/logs/
+    runtime/traces.json runtime/told.json runtime/cursors/ runtime/trackers/ runtime/agent-secrets/
+    runtime/signals/ runtime/logs/
     worktrees/ quarantine/ memory/ plans/ cache/
 """
 

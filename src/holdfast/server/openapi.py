@@ -32,6 +32,7 @@ TAGS = {
     "costs": "What work has cost.",
     "quality": "Gates and verdicts.",
     "status": "The run as a whole.",
+    "messages": "What leaves to others, and the issue trackers that are asked.",
     "plugins": "Installed packages that are called for what happens, and provide agents and gates.",
     "auth": "Tokens.",
     "health": "For monitors of the server.",
@@ -49,7 +50,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     return {
         "openapi": VERSION,
         "info": {"title": "Holdfast", "version": __version__, "description": DESCRIPTION},
-        "tags": [{"name": name, "description": TAGS.get(name, "")} for name in [*TAGS, *known - TAGS.keys()]],
+        "tags": [{"name": name, "description": TAGS.get(name, "")} for name in [*TAGS, *sorted(known - TAGS.keys())]],
         "paths": paths,
         "components": {
             "schemas": types.components,
