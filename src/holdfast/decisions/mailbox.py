@@ -88,11 +88,11 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "take": (Taking, take),
     "give_back": (GivingBack, give_back),
     "outbox": (MessageChoice, decide_message),
-    "sync": (SyncRequest, sync_now),
     "replay": (DeliveryReplay, replay),
     "rearm": (RuleChoice, rearm),
     "enable": (PluginChoice, enable),
     "disable": (PluginRefusal, disable),
+    "sync": (SyncRequest, sync_now),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

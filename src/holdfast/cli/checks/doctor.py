@@ -129,22 +129,6 @@ def _parts(app: App) -> Iterator[Part]:
     yield health.quarantine_part(layout)
 
 
-def _reach_part(app: App, source: SourceSettings) -> Part:
-    """Whether a tracker answers, and lets us in: its first page is asked for, and nothing follows from it."""
-    from holdfast.integrations.trackers.registry import tracker_of
-    from holdfast.views.connections.sources import limit_words
-
-    name = f"tracker {source.name}"
-    try:
-        tracker = tracker_of(source, app.repo)
-        found = next(iter(tracker.pages({})))
-    except HoldfastError as error:
-        return Part(name, "does not answer as it should", [Finding(str(error), f"holdfast sync {source.name}")])
-    limit = limit_words(tracker.limit.remaining, tracker.limit.resets_at, 0.0, app.clock())
-    more = " and more" if found.next else ""
-    return Part(name, f"answers: {plural(len(found.numbers), 'open issue')}{more}{'; ' + limit if limit else ''}")
-
-
 def _plugins_part(config: Config, aside: Mapping[str, str]) -> Part:
     """Whether each plugin loads and is made for this Holdfast, and which were set aside."""
     rows = plugin_rows(config.plugins, aside)
@@ -159,6 +143,22 @@ def _plugins_part(config: Config, aside: Mapping[str, str]) -> Part:
     ]
     fact = ", ".join(f"{row.name} {row.version} ({row.state})" for row in rows) or "none installed"
     return Part("plugins", f"{fact}; the plugin API has version {API_VERSION}", findings)
+
+
+def _reach_part(app: App, source: SourceSettings) -> Part:
+    """Whether a tracker answers, and lets us in: its first page is asked for, and nothing follows from it."""
+    from holdfast.integrations.trackers.registry import tracker_of
+    from holdfast.views.connections.sources import limit_words
+
+    name = f"tracker {source.name}"
+    try:
+        tracker = tracker_of(source, app.repo)
+        found = next(iter(tracker.pages({})))
+    except HoldfastError as error:
+        return Part(name, "does not answer as it should", [Finding(str(error), f"holdfast sync {source.name}")])
+    limit = limit_words(tracker.limit.remaining, tracker.limit.resets_at, 0.0, app.clock())
+    more = " and more" if found.next else ""
+    return Part(name, f"answers: {plural(len(found.numbers), 'open issue')}{more}{'; ' + limit if limit else ''}")
 
 
 def _sandbox_part(app: App) -> Part:
