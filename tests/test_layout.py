@@ -65,12 +65,12 @@ def test_the_listing_of_the_design_is_whole_and_each_folder_stands_in_one_that_i
         "metrics/",
         "metrics/tasks.jsonl",
         "metrics/snapshots.jsonl",
+        "runtime/trackers/",
         "metrics/position.json",
         "sessions.jsonl",
         "runtime/tasks.jsonl",
         "runtime/wal/idempotency.jsonl",
         "runtime/wal/uncommitted.idx.json",
-        "runtime/trackers/",
     }
     made = {entry.relative for entry in FOLDERS}
     assert all(os.path.dirname(name.rstrip("/")) + "/" in made | {"/", "runtime/secret/"} for name in DURABILITY)

@@ -30,7 +30,7 @@ def said(repo: Path, *words: str, code: int = 0, stdin: str = "") -> str:
 
 @pytest.mark.parametrize("command", [add, edit])
 def test_every_key_of_a_definition_has_a_flag(command: Any) -> None:
-    keys = set(Definition.__struct_fields__) - {"id", *BLOCKS}
+    keys = set(Definition.__struct_fields__) - {"id", "origin", *BLOCKS}
     assert keys <= {option.name for option in command.params}
 
 

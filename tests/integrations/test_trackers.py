@@ -15,8 +15,8 @@ from holdfast.domain.definition import Definition, parse
 from holdfast.integrations.trackers.registry import TRACKERS
 from kit import TOP
 from kit.forge_double import TOKEN, ForgeDouble
-from kit.forge_runs import EVERYTHING, connect, expect_each_once, live, scripted
-from kit.program import holdfast
+from kit.forge_runs import EVERYTHING, LIFE_S_MAX, connect, expect_each_once, live, scripted
+from kit.program import holdfast, start
 from kit.project import add, layout, settings, sound, state
 from kit.server import served
 from kit.waiting import wait_for
@@ -216,11 +216,12 @@ def test_a_task_cancelled_here_is_not_added_again(repo: Path, forge: ForgeDouble
 def test_an_agent_at_work_is_ended_when_its_issue_is_closed(repo: Path, forge: ForgeDouble) -> None:
     connect(repo, forge)
     number = forge.open("Long", "---\nscript: run sleep 600\n---\n")
-    with served(repo, "run") as server:
-        wait_for(lambda: states(repo).get("gh-1") == "IN_PROGRESS", "it is at work")
-        forge.edit(number, state="closed")
-        wait_for(lambda: states(repo)["gh-1"] == "CANCELLED", "it is cancelled")
-        assert server.operator.get("/sources")["sources"][0]["remaining"] > 0
+    process = start(repo, "run", "--plain")
+    wait_for(lambda: states(repo).get("gh-1") == "IN_PROGRESS", "it is at work")
+    forge.edit(number, state="closed")
+    said, _ = process.communicate(timeout=LIFE_S_MAX)
+    assert process.returncode == 0 and "cancelled: its issue was closed there" in said
+    assert states(repo)["gh-1"] == "CANCELLED"
     sound(repo)
 
 

@@ -23,7 +23,7 @@ from holdfast.views.rows import Row, print_problems, read_overview
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.engine.outages import OutageRow
-    from holdfast.views.connections.sources import SourceRow
+    from holdfast.views.connections.sources import TrackerRow
 
 SHOWN_MAX = 10
 _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
@@ -102,7 +102,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     _print_asking(rows)
 
 
-def _sources(app: App) -> list[SourceRow]:
+def _sources(app: App) -> list[TrackerRow]:
     """The issue trackers; what reads them is loaded only where there are any."""
     if not app.config.sources:
         return []

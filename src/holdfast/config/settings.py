@@ -284,13 +284,18 @@ def _elements(kind: Any) -> str:
         return "names of variables; a star at the end stands for any ending"
     if not _is_struct(kind):
         return "texts"
-    return f"{LISTS[kind]} with " + ", ".join(kind.__struct_fields__)
+    names = ", ".join(kind.__struct_fields__)
+    if len(names) > NAMES_CHARS_MAX:
+        needed = [each.name for each in msgspec.structs.fields(kind) if each.required]
+        names = f"{', '.join(needed)} and others"
+    return f"{LISTS[kind]} with {names}"
 
 
 RULE_OF = {
     MODEL_PATTERN: MODEL_RULE, SOURCE_PATTERN: SOURCE_RULE, SECRET_PATTERN: "env:NAME, file:PATH or command:WORDS",
     QUIET_PATTERN: QUIET_RULE, PAGE_PATTERN: PAGE_RULE,
 }  # fmt: skip
+NAMES_CHARS_MAX = 90
 LISTS: dict[Any, str] = {
     GateSettings: "gates", DeclaredAgent: "agents", PermissionSettings: "rules", RouteSettings: "routes",
     StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules", SourceSettings: "sources",

@@ -51,7 +51,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     return {
         "openapi": VERSION,
         "info": {"title": "Holdfast", "version": __version__, "description": DESCRIPTION},
-        "tags": [{"name": name, "description": TAGS.get(name, "")} for name in [*TAGS, *known - TAGS.keys()]],
+        "tags": [{"name": name, "description": TAGS.get(name, "")} for name in [*TAGS, *sorted(known - TAGS.keys())]],
         "paths": paths,
         "components": {
             "schemas": types.components,

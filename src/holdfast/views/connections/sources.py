@@ -10,7 +10,7 @@ from holdfast.integrations.trackers.memory import recall
 from holdfast.layout import Layout
 
 
-class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
+class TrackerRow(msgspec.Struct, frozen=True, kw_only=True):
     """`remaining`: requests that are left until `resets_at`; null where the tracker does not say. `synced_at`: the last
     round that saw everything, 0 where there was none. `not_before`: it wants no request until then."""
 
@@ -24,12 +24,12 @@ class SourceRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-def source_rows(config: Config, layout: Layout) -> list[SourceRow]:
+def source_rows(config: Config, layout: Layout) -> list[TrackerRow]:
     rows = []
     for source in config.sources:
         memory = recall(layout, source)
         rows.append(
-            SourceRow(
+            TrackerRow(
                 name=source.name,
                 tracker=source.tracker,
                 project=source.project,
@@ -43,7 +43,7 @@ def source_rows(config: Config, layout: Layout) -> list[SourceRow]:
     return rows
 
 
-def source_words(row: SourceRow, now: float) -> str:
+def source_words(row: TrackerRow, now: float) -> str:
     asked = f"asked at {moment(row.synced_at)}" if row.synced_at else "not asked yet"
     limit = limit_words(row.remaining, row.resets_at, row.not_before, now)
     return "; ".join(filter(None, (f"{row.name}: {asked}", limit, row.error)))

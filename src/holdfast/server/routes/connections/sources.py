@@ -11,11 +11,11 @@ from holdfast.decisions.context import DecisionContext
 from holdfast.decisions.mailbox import decide
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
-from holdfast.views.connections.sources import SourceRow, source_rows
+from holdfast.views.connections.sources import TrackerRow, source_rows
 
 
 class SourceList(msgspec.Struct, frozen=True):
-    sources: list[SourceRow]
+    sources: list[TrackerRow]
 
 
 class SourcesAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
