@@ -52,7 +52,6 @@ not_before: 2026-01-31T12:00:00+01:00
 labels: [bug]
 forked_from: parser
 context: {free: [1, {form: 2026-01-01}], yes: null}
-origin: {source: gh, tracker: github, number: "12", url: "https://x.test/12", etag: abc}
 claim: {agent: claude}
 result: {}
 error: null
