@@ -49,6 +49,10 @@ from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.outbox.publish import Publish
+from holdfast.integrations.pull_requests.parts import pull_request_parts
+from holdfast.integrations.pull_requests.poll import POLL
+from holdfast.integrations.pull_requests.publishers import pull_request_publishers
+from holdfast.integrations.pull_requests.remote import GitRemote
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
 from holdfast.landing.refresh import Refresh
@@ -56,6 +60,7 @@ from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
+from holdfast.orchestrator.background import PeriodicJob
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect, Publisher
 from holdfast.preparation.factory import preparation_of
@@ -129,7 +134,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
-    effects[PublishIntended] = Publish(build_publishers(app.config), lambda: ledger.state.outbox)
+    effects[PublishIntended] = Publish(build_publishers(app.repo, layout, app.config), lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
@@ -154,6 +159,11 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    context.pulls, context.pull_requests = pull_request_parts(context)
+    if works:
+        every_s, poll = app.config.pull_requests.every_s, context.pull_requests
+        job = PeriodicJob(name=POLL, every_s=every_s, fetch=poll.look, apply=poll.apply, comes_first=True)
+        context.jobs.append(job)
     return context
 
 
@@ -182,9 +192,9 @@ def build_effects(
     }
 
 
-def build_publishers(config: Config) -> dict[str, Publisher]:
+def build_publishers(repo: Path, layout: Layout, config: Config) -> dict[str, Publisher]:
     """The one registry of publishers, each under the name of its channel."""
-    return {}
+    return {**pull_request_publishers(GitRemote(repo, layout, config.pull_requests), config.pull_requests)}
 
 
 def _audit_key(repo: Path, config: Config) -> str:

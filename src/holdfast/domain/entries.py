@@ -15,6 +15,7 @@ import msgspec
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
 from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued
+from holdfast.domain.pull_requests.pull_records import PullRequestPublished, PullRequestSeen, PullRequestSteered
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
@@ -336,6 +337,9 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "review_submitted": ReviewSubmitted,
     "message_queued": MessageQueued,
     "message_flagged": MessageFlagged,
+    "pull_request_published": PullRequestPublished,
+    "pull_request_seen": PullRequestSeen,
+    "pull_request_steered": PullRequestSteered,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

@@ -21,6 +21,8 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.messages import outbox_records
 from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued, Outbox, Outgoing
 from holdfast.domain.outage import Outage
+from holdfast.domain.pull_requests.pull_records import PullRequestPublished, PullRequestSeen, PullRequestSteered
+from holdfast.domain.pull_requests.pull_records import moved as pull_moved
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
@@ -81,7 +83,7 @@ class State:
     turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
     """
 
-    version = 19
+    version = 20
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
@@ -199,6 +201,8 @@ class State:
         task.attempt = replace(task.attempt, resumes=resumes, tree=moved.tree or task.attempt.tree)
         task.state, task.changed_at, task.outcome = target, entry.timestamp, moved.outcome
         task.cause = task.cause if task.not_before else ""
+        if task.pull is not None:
+            task.pull = pull_moved(task.pull, moved.reason)
         if task.landing.waits:
             task.landing = replace(task.landing, waits=())
         if moved.rest != _NOTHING:
@@ -371,6 +375,8 @@ class State:
         """Parks the task where the outcome could not be decided, or was too old to repeat; or the message."""
         effect, how = effect_entries.CLOSED_BY[entry.decision_type]
         if effect == "publish":
+            if how == "confirmed" and (sent := self.outbox.get(closed.key)) is not None:
+                task_record.fold_sent(self.tasks.get(closed.task), sent.channel, sent.content, entry.output)
             outbox_records.close(self.outbox, closed.key, how, closed.reason, entry.timestamp)
             return
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
@@ -417,4 +423,8 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     MessageQueued: State._queue,
     MessageFlagged: State._flag_message,
     effect_entries.PublishIntended: State._intend_publishing,
+    **dict.fromkeys(
+        (PullRequestPublished, PullRequestSeen, PullRequestSteered),
+        lambda state, entry, about: task_record.fold_pull(state.known(about.task), about),
+    ),
 }

@@ -56,6 +56,23 @@ class FileWatch(Protocol):
     def renew(self) -> bool: ...
 
 
+class PullLanding(Protocol):
+    """Landing by pull request: `integrations/pull_requests/landing.py`."""
+
+    def is_for(self, context: RunContext, task: Task) -> bool: ...
+    def target(self, context: RunContext, task: Task) -> str:
+        """The newest commit of the base; empty where that is not known."""
+
+    def base_ref(self, context: RunContext, task: Task) -> str:
+        """The ref at which the base of its pull request is, here."""
+
+    def publish(self, context: RunContext, task: Task) -> None:
+        """Hands the verified commit over, and lets the task wait."""
+
+    def wait(self, context: RunContext, task: Task) -> None:
+        """Lets the task wait for the pull request that it has."""
+
+
 class Ended(msgspec.Struct, frozen=True):
     """The result of one piece of work. `key` is that of the request that asked for it, empty for the loop's own; of a
     worktree that was prepared it is the start that it is for."""
@@ -193,6 +210,12 @@ class RunContext:
     # makes messages of entries (`observers/journal_follower.py:JournalFollower`).
     jobs: list[Any] = field(default_factory=list)
     followers: list[Any] = field(default_factory=list)
+    # How results land that do so by pull request.
+    pulls: PullLanding | None = None
+    # What looks at open pull requests (`integrations/pull_requests/poll.py:PullRequestPoll`), and what has a job of
+    # `jobs` begin its next round at once, while there is a loop.
+    pull_requests: Any = None
+    poke: Callable[[str], None] = field(default=lambda name: None)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 

@@ -145,6 +145,7 @@ class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: tuple[str, ...] = ()
     verify: tuple[str | dict[str, Any], ...] = ()
     approve: bool | None = None
+    land: Literal["merge", "pull_request"] | None = None
     may_change_nothing: bool | None = None
     not_before: float | str | None = None
     labels: tuple[str, ...] = ()
