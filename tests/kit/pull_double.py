@@ -88,7 +88,7 @@ class PullDouble:
         self.asked: list[tuple[str, str, Any]] = []
         self.faults: list[Fault] = []
         self.token = TOKEN
-        self.url = ""
+        self.url = self.kind = ""
         self._next = 100
         self._lock = threading.RLock()
 
@@ -241,6 +241,7 @@ def serving(double: PullDouble, kind: str) -> Iterator[PullDouble]:
     from kit.pull_routes import ROUTES
 
     routes = ROUTES[kind]
+    double.kind = kind
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

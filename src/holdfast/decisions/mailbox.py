@@ -29,7 +29,7 @@ from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
-from holdfast.decisions.outgoing import MessageChoice, decide_message
+from holdfast.decisions.outgoing import MessageChoice, PullSteering, decide_message, steer_pull
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
@@ -85,6 +85,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "take": (Taking, take),
     "give_back": (GivingBack, give_back),
     "outbox": (MessageChoice, decide_message),
+    "pr": (PullSteering, steer_pull),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

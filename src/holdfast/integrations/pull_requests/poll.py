@@ -160,7 +160,7 @@ class PullRequestPoll:
         if not is_waiting(task):
             return False
         if pull.due == "ask":
-            ways = f"`holdfast approve {task.id}` opens another, `holdfast reject {task.id} --reason WHY` gives it up"
+            ways = f"`holdfast pr {task.id} --open` opens another, `holdfast cancel {task.id}` gives it up"
             return self._park(task, f"{PARKED}#{pull.number} was closed without a merge: {ways}")
         if pull.due == "renew":
             self._free(task)

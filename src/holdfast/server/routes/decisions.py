@@ -17,6 +17,7 @@ from holdfast.decisions import new_tasks
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.conversations import MESSAGE_CHARS_MAX
 from holdfast.decisions.mailbox import DECISIONS, decide
+from holdfast.decisions.outgoing import ROUNDS_MAX, PullDecision
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition, parse, problems_of
 from holdfast.domain.fsm import Reason
@@ -103,6 +104,14 @@ class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     reason: Annotated[str, Meta(max_length=100_000)] = ""
     message: Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)] = ""
+
+
+class PullSteered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`how`: `refresh` looks at it now, `close` and `merge` do that at the service, `open` opens another for one that
+    was closed, `rounds` allows so many rounds of changes in all."""
+
+    how: PullDecision
+    rounds: Annotated[int, Meta(ge=0, le=ROUNDS_MAX)] = 0
 
 
 class ToldWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -297,6 +306,7 @@ OPERATIONS = [
     _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
     _of_task("answer", "Answer what its agent asks; the first answer counts.", Answered),
+    _of_task("pr", "Look at a task's pull request, close or merge it, or allow more rounds.", PullSteered),
     _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),
     _of_task("block", "Say that another task has to come first.", Blocked, block),
     _of_task("split", "Divide a task into subtasks, and wait for them.", Split, split),
