@@ -63,8 +63,11 @@ class PullLanding(Protocol):
     def target(self, context: RunContext, task: Task) -> str:
         """The newest commit of the base; empty where that is not known."""
 
-    def base_ref(self, context: RunContext, task: Task) -> str:
-        """The ref at which the base of its pull request is, here."""
+    def begin_ref(self, context: RunContext, task: Task) -> str:
+        """The ref with which its next attempt begins, where that is not the target branch."""
+
+    def take_merged(self, context: RunContext, task: Task, land: Callable[..., list[str]]) -> list[str] | None:
+        """Journals the landing of one that was merged. `land` moves the branch here, where it can follow."""
 
     def publish(self, context: RunContext, task: Task) -> None:
         """Hands the verified commit over, and lets the task wait."""
@@ -248,6 +251,10 @@ class RunContext:
     def branch(self) -> str:
         """The target branch, fixed for the whole run: checking out another branch meanwhile does not change it."""
         return merges.target_branch(self.repo, self.config)
+
+    def branch_for(self, task: Task) -> str:
+        """The ref whose newest commit its next attempt begins with."""
+        return (self.pulls.begin_ref(self, task) if self.pulls is not None else "") or self.branch
 
     @functools.cached_property
     def silence(self) -> Silence:

@@ -20,10 +20,9 @@ from holdfast.domain.task_record import Landing, Task
 from holdfast.domain.wording import plural
 from holdfast.engine import recovery
 from holdfast.engine.context import PullLanding, RunContext
-from holdfast.engine.effects import acknowledge, carry_out
+from holdfast.engine.effects import carry_out
 from holdfast.engine.starting.worktree_hooks import leave_worktree
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
-from holdfast.git import command as git
 from holdfast.landing import approval, foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
 from holdfast.landing.gates import Gate
@@ -64,8 +63,8 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
         _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt.id})
         return LandingResult.CLOSED
     left: list[str] | None = None
-    if task.pull is not None and task.pull.state == "merged" and not task.landing.commit:
-        left = _take_merged(context, task)
+    if context.pulls is not None and task.pull is not None and task.pull.state == "merged" and not task.landing.commit:
+        left = context.pulls.take_merged(context, task, _land)
     while not task.landing.commit:
         verdict = _verify(context, task)
         if verdict is not None:
@@ -340,34 +339,6 @@ def _answer_of(context: RunContext, task: Task) -> str:
 
 
 # -- landings elsewhere, and once more --------------------------------------------------------------------------------
-
-
-def _take_merged(context: RunContext, task: Task) -> list[str] | None:
-    """Journals the landing of a task whose pull request was merged.
-
-    The branch here follows where it only has to move on. Where it has commits of its own, or a person has changed the
-    same files in a checkout, it stays, and the landing is that on the base at the remote.
-    """
-    pull, branch, pulls = task.pull, context.branch, context.pulls
-    assert pull is not None
-    assert pulls is not None
-    repository, commit = git.discover(context.repo), pull.merged
-    if pull.base == branch.removeprefix("refs/heads/"):
-        at = merges.newest(context.repo, branch)
-        if not reaches(context.repo, branch, commit) and reaches(context.repo, commit, at):
-            with contextlib.suppress(LandingLost, LandingWaits):
-                return _land(context, task, branch, is_noted=False, old=at, new=commit)
-    # Who has pulled it meanwhile has the files, too.
-    context.append(context.flagged(task, parked=task.parked, happened=["refresh"]))
-    where = branch if reaches(context.repo, branch, commit) else pulls.base_ref(context, task)
-    old = repository.run("rev-parse", "--verify", "--quiet", f"{commit}^", codes=(0, 1, 128)).line
-    wanted = LandIntended(task.id, task.attempt.id, where, old or "0" * len(commit), commit)
-    if not acknowledge(context, wanted):
-        raise LandingLost(task=task.id, branch=where, old=old, found="does not lead to it")
-    if where != branch:
-        short = branch.removeprefix("refs/heads/")
-        context.note(task.id, f"merged as {commit[:12]}; {short} here could not follow: `git pull` brings it there")
-    return None
 
 
 def land_on(context: RunContext, task: Task, branch: str) -> verify.GateVerdict | None:

@@ -6,26 +6,33 @@ come first: where a kill leaves a part of them, the task is still DONE, and the 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from holdfast.config.pull_requests import PullRequestSettings
 from holdfast.domain.definition import Definition
+from holdfast.domain.effect_entries import LandIntended
 from holdfast.domain.fsm import Reason
 from holdfast.domain.messages.outbox_records import MessageQueued
 from holdfast.domain.pull_requests.pull_records import PULL_REQUEST, PullRequest, PullRequestPublished
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
-from holdfast.errors import HoldfastError
+from holdfast.engine.effects import acknowledge
+from holdfast.errors import HoldfastError, LandingLost, LandingWaits
+from holdfast.git import command as git
 from holdfast.integrations.outbox.sender import queue_messages
 from holdfast.integrations.pull_requests import body
 from holdfast.integrations.pull_requests.remote import GitRemote
 from holdfast.landing import gate_results
+from holdfast.landing.branch import reaches
 from holdfast.storage.journal import root_place
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records.redact import without_secrets
+from holdfast.worktrees import merges
 
 PUSH, PULL, REPLY, STEER = "push", "pull_request", "pull_request_reply", "pull_request_steer"
 # What a runner says where the agent ended without words of its own.
@@ -79,6 +86,40 @@ class LandingByPullRequest:
         asked = (task, TaskEvent.APPROVAL_REQUESTED, Reason.PULL_REQUEST)
         context.move(*asked, agent=task.claim.agent, outcome=told)
         context.note(task.id, f"waits for its pull request {way}: `holdfast pr {task.id}`")
+
+    # -- once it is merged --------------------------------------------------------------------------------------------
+
+    def take_merged(self, context: RunContext, task: Task, land: Callable[..., list[str]]) -> list[str] | None:
+        """Journals the landing of a task whose pull request was merged; returns what was left as the user has it.
+
+        The branch here follows, by `land`, where it only has to move on. Where it has commits of its own, or a person
+        has changed the same files in a checkout, it stays, and the landing is that on the base at the remote.
+        """
+        pull, branch, repo = task.pull, context.branch, context.repo
+        assert pull is not None
+        commit = pull.merged
+        if pull.base == branch.removeprefix("refs/heads/"):
+            at = merges.newest(repo, branch)
+            if not reaches(repo, branch, commit) and reaches(repo, commit, at):
+                with contextlib.suppress(LandingLost, LandingWaits):
+                    return land(context, task, branch, is_noted=False, old=at, new=commit)
+        # Who has pulled it meanwhile has the files, too.
+        context.append(context.flagged(task, parked=task.parked, happened=["refresh"]))
+        where = branch if reaches(repo, branch, commit) else self.base_ref(context, task)
+        asked = ("rev-parse", "--verify", "--quiet", f"{commit}^")
+        old = git.discover(repo).run(*asked, codes=(0, 1, 128)).line or "0" * len(commit)
+        if not acknowledge(context, LandIntended(task.id, task.attempt.id, where, old, commit)):
+            raise LandingLost(task=task.id, branch=where, old=old, found="does not lead to it")
+        if where != branch:
+            short = branch.removeprefix("refs/heads/")
+            context.note(task.id, f"merged as {commit[:12]}; {short} here could not follow: `git pull` brings it there")
+        return None
+
+    def begin_ref(self, context: RunContext, task: Task) -> str:
+        """The base at the remote, where an attempt is to begin with that: it has what the branch here has not."""
+        base = self.base(context)
+        known = self.remote.known_base(base) if self.is_for(context, task) else ""
+        return self.remote.base_ref(base) if known and not reaches(context.repo, context.branch, known) else ""
 
     def _head(self, context: RunContext, task: Task, pull: PullRequest) -> str:
         """The commit to push; the one that is there already where nothing of it has changed."""
