@@ -43,8 +43,8 @@ ROOMS = [
 ]
 # These are packages of several rooms.
 HOUSES = {"domain", "storage", "agents", "integrations"}
-# The two files of the composition root: what looking needs, and what work needs beside it.
-SAME = {"wiring": "app"}
+# The files of the composition root: what looking needs, what work needs beside it, and a single decision.
+SAME = {"wiring": "app", "short_runs": "app"}
 
 
 @functools.cache

@@ -26,13 +26,13 @@ from holdfast.domain.task import TaskEvent
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger
 from holdfast.ledgers.reader import read_state
+from holdfast.short_runs import accept_audit_loss
 from holdfast.storage.journal.archive import archive_ended_runs
 from holdfast.storage.journal.data_root import open_root
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.journal.lock import live_owner
 from holdfast.storage.journal.reader import Chain
 from holdfast.testing.recorder import Recorder
-from holdfast.wiring import accept_audit_loss
 from kit.audit import KEY, fill, read
 from kit.disks import each_disk, record, scratch, some_disks
 from kit.roots import short_run

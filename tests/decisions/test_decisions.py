@@ -13,8 +13,8 @@ from holdfast.decisions import mailbox
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError
+from holdfast.short_runs import decide_here
 from holdfast.storage.records import attempt_folder
-from holdfast.wiring import decide_here
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, sound, state

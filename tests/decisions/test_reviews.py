@@ -125,7 +125,7 @@ def test_a_review_of_an_older_candidate_is_refused_and_kept_as_a_draft(waiting: 
     from holdfast.app import App
     from holdfast.config.layers import load
     from holdfast.errors import ReviewStale
-    from holdfast.wiring import decide
+    from holdfast.short_runs import decide
 
     app = App(waiting, load(waiting, environ={"HOME": str(waiting.parent)}))
     asked = {"task": "t", "candidate": old, "verdict": "approve", "comments": COMMENTS[:1]}

@@ -12,7 +12,7 @@ from holdfast.app import App
 from holdfast.decisions.context import Answer
 from holdfast.decisions.takeovers import TAKE_POINTS
 from holdfast.domain.task import TaskState
-from holdfast.wiring import decide_here
+from holdfast.short_runs import decide_here
 from kit.git import git
 from kit.program import Terminal, begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state

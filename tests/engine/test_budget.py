@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from holdfast.config.sections import Budgets
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
-from holdfast.domain.spend import Caps, Spend
-from holdfast.domain.state import DAY_S, State
+from holdfast.domain.spend import DAY_S, Caps, Spend
+from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import LastStart, Task
 from holdfast.engine.budget import BudgetRefusal, binding, reserve

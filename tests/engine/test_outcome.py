@@ -14,7 +14,7 @@ from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine.orphans import _worked_after_last_turn, continue_orphan, orphan
+from holdfast.engine.orphans import _worked_after_last_turn, continue_orphan, end_as_orphan
 from holdfast.engine.outages import QUOTA_S
 from holdfast.engine.outcome import apply_exit
 from holdfast.storage.journal.entry import Record
@@ -310,7 +310,7 @@ def test_an_attempt_of_which_nobody_said_anything_is_orphaned(run: Run, event: T
     task = at_work(run, session="s-0")
     run.context.layout.attempt_files("t.1").root.mkdir(parents=True)
     (run.context.layout.logs / "t.1.log").write_text("first\nMemoryError\n")
-    orphan(run.context, task, event)
+    end_as_orphan(run.context, task, event)
     assert run.moved == [("task_orphaned", event, reason)]
     assert (task.state, task.session) == (S.ORPHANED, "s-0")
     assert run.notes == ["t.1 is orphaned after turn 0; its runner said: MemoryError"]
@@ -331,7 +331,7 @@ def test_an_attempt_that_said_how_it_ended_just_before_is_believed(
     files = run.context.layout.attempt_files("t.1")
     files.root.mkdir(parents=True)
     files.exit.write_bytes(msgspec.json.encode(ended(ending, intent=task.start.intent)))
-    orphan(run.context, task, TaskEvent.CRASH)
+    end_as_orphan(run.context, task, TaskEvent.CRASH)
     assert run.moved == [wanted]
 
 

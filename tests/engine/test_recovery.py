@@ -93,7 +93,7 @@ class BrokenEffect:
 EFFECTS: dict[type[effect_entries.EffectIntended], Effect] = {
     effect_entries.SpawnIntended: ProcessEffect(),
     effect_entries.LandIntended: RefEffect(),
-    effect_entries.EffectIntended: FileEffect(),
+    effect_entries.RefreshIntended: FileEffect(),
 }
 
 
@@ -123,7 +123,7 @@ def target(tmp_path: Path) -> tuple[Path, str, str]:
 
 
 def test_every_effect_is_built_and_has_its_own_intent(tmp_path: Path) -> None:
-    # Nothing publishes yet.
+    # That of messages is put in beside them, where there is an outbox.
     wanted = {intent for intent, name in effect_entries.EFFECT_OF.items() if name != "publish"}
     layout = create_root(tmp_path / "root")
     built = build_effects(tmp_path, layout, Config(), Blobs(layout.cas), Spawn(layout, ()))
@@ -138,8 +138,8 @@ def test_recovery_confirms_fails_or_parks_by_what_reconcile_finds(
     ledger = open_ledger(tmp_path)
     ledger.append(ledger.epoch, [added("t")])
     done, open_file, mark = tmp_path / "done", tmp_path / "open", tmp_path / "mark"
-    FileEffect().perform(intend(ledger, "publish", path=str(done)))
-    intend(ledger, "publish", path=str(open_file))
+    FileEffect().perform(intend(ledger, "refresh", path=str(done)))
+    intend(ledger, "refresh", path=str(open_file))
     RefEffect().perform(intend(ledger, "land", repo=str(path), old=old, new=new))
     intend(ledger, "spawn", mark=str(mark))
     ledger._lock.release()
@@ -149,8 +149,8 @@ def test_recovery_confirms_fails_or_parks_by_what_reconcile_finds(
         assert (counts.confirmed, counts.failed, counts.parked, counts.abandoned) == (2, 1, 1, 0)
         assert again.pairing.open_intents() == [] and "task_spawn_parked" in again.state.tasks["t"].parked
     assert closings(tmp_path) == [
-        ("task_publish_confirmed", "found done after a crash", {"size": 4}),
-        ("task_publish_failed", "not_started", {}),
+        ("task_refresh_confirmed", "found done after a crash", {"size": 4}),
+        ("task_refresh_failed", "not_started", {}),
         ("task_land_confirmed", "found done after a crash", {"at": new}),
         ("task_spawn_parked", "the child may have run without leaving its mark", {}),
     ]
@@ -164,8 +164,8 @@ def test_an_intent_that_is_too_old_is_abandoned_unless_it_happened(tmp_path: Pat
     ledger = open_ledger(tmp_path, clock=lambda: 1000.0)
     ledger.append(ledger.epoch, [added("t")])
     (tmp_path / "done").write_text("made")
-    intend(ledger, "publish", path=str(tmp_path / "done"))
-    intend(ledger, "publish", path=str(tmp_path / "open"))
+    intend(ledger, "refresh", path=str(tmp_path / "done"))
+    intend(ledger, "refresh", path=str(tmp_path / "open"))
     intend(ledger, "spawn", mark=str(tmp_path / "mark"))
     ledger._lock.release()
     with open_ledger(tmp_path, clock=lambda: 9000.0) as again:
@@ -225,7 +225,7 @@ def test_recovery_survives_a_power_cut_at_every_operation_and_closes_each_intent
         ledger.append(ledger.epoch, [added("t")])
         (base / "done").write_text("made")
         for name in ("done", "open"):
-            intend(ledger, "publish", path=str(base / name))
+            intend(ledger, "refresh", path=str(base / name))
         ledger._lock.release()
         ledger._journal._file.close()
 
@@ -240,7 +240,7 @@ def test_recovery_survives_a_power_cut_at_every_operation_and_closes_each_intent
                 recover(second, EFFECTS, time.time(), 3600)
                 assert second.pairing.open_intents() == []
             found = closings(root)
-            assert [kind for kind, _, _ in found] == ["task_publish_confirmed", "task_publish_failed"]
+            assert [kind for kind, _, _ in found] == ["task_refresh_confirmed", "task_refresh_failed"]
             disks += 1
         assert disks > 30
 
@@ -253,10 +253,10 @@ def test_a_second_power_cut_during_recovery_changes_nothing() -> None:
         def work(recorder: Recorder) -> None:
             with open_ledger(base) as ledger:
                 ledger.append(ledger.epoch, [added("t")])
-                intent = intend(ledger, "publish", path=str(base / "made"))
+                intent = intend(ledger, "refresh", path=str(base / "made"))
                 recorder.mark("intended")
                 FileEffect().perform(intent)
-                closing = Record("task_publish_confirmed", {"intent": intent.ref, "task": "t"}, {"size": 4})
+                closing = Record("task_refresh_confirmed", {"intent": intent.ref, "task": "t"}, {"size": 4})
                 ledger.append(ledger.epoch, [closing])
                 recorder.mark("confirmed")
 
@@ -275,7 +275,7 @@ def test_a_second_power_cut_during_recovery_changes_nothing() -> None:
                 kinds = [kind for kind, _, _ in closings(twice)]
                 assert len(kinds) <= 1 and ("intended" not in first or len(kinds) == 1)
                 if "confirmed" in first:
-                    assert kinds == ["task_publish_confirmed"]
+                    assert kinds == ["task_refresh_confirmed"]
                 seen += 1
         assert seen > 30
 

@@ -41,7 +41,7 @@ from holdfast.storage.records.blobs import Blobs
 from holdfast.wiring import run_context
 from kit.git import git
 from kit.program import QUICK
-from kit.project import add, make_repo, settings
+from kit.project import add, layout, make_repo, settings
 
 RUN = "000001-a"
 DEFAULTS = Config()
@@ -260,6 +260,17 @@ def append(ledger: Ledger, *records: Record, base: str = "") -> None:
 
 def entries_of(layout: Layout) -> list[Entry]:
     return [entry for _, entry in Chain(layout.wal).entries()]
+
+
+def expect_landed_as_judged(repo: Path, count: int) -> None:
+    """Each of the newest commits of main passed its gates as it is, on the parent that it has."""
+    passed = {
+        (entry.output["merged"], entry.output["target"])
+        for entry in entries_of(layout(repo))
+        if entry.decision_type == "task_verify_confirmed" and entry.output["passed"]
+    }
+    commits = [tuple(line.split()) for line in git(repo, "log", "--format=%H %P", "main").splitlines()]
+    assert set(commits[:count]) <= passed, "a commit landed that was not judged as it is"
 
 
 def landing_of(task: str) -> LandIntended:

@@ -59,7 +59,8 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
     )
     app = App.find(make_repo(tmp_path), environ={})
     with run_context(app, lambda task, words: None) as context:
-        with server.serving(context, Loop(context)):
+        loop = Loop(context)
+        with server.serving(context, loop), loop.connections:
             found = {each.name: each.cursor for each in context.ledger.observers}
         assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files"]
     assert list(found) == list(ORDER)

@@ -10,10 +10,9 @@ import pytest
 from holdfast.landing.branch import LAND_POINTS
 from holdfast.landing.verify import VERIFY_POINTS
 from kit.crash import end_of, left_alive
-from kit.git import git
 from kit.program import begin, holdfast
-from kit.project import add, landed, layout, settings, sound, state
-from kit.states import entries_of
+from kit.project import add, landed, settings, sound, state
+from kit.states import expect_landed_as_judged
 
 pytestmark = [pytest.mark.usefixtures("no_agent_left"), pytest.mark.heavy]
 
@@ -63,10 +62,4 @@ def test_every_point_kills_once_while_two_are_judged_and_nothing_lands_unjudged(
     }
     sound(repo)
     assert left_alive(repo) == []
-    passed = {
-        (entry.output["merged"], entry.output["target"])
-        for entry in entries_of(layout(repo))
-        if entry.decision_type == "task_verify_confirmed" and entry.output["passed"]
-    }
-    commits = [tuple(line.split()) for line in git(repo, "log", "--format=%H %P", "main").splitlines()]
-    assert set(commits[: len(TASKS)]) <= passed, "a commit landed that was not judged as it is"
+    expect_landed_as_judged(repo, len(TASKS))

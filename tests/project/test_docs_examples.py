@@ -56,6 +56,7 @@ RUN_ELSEWHERE = {
     "review": "tests/decisions/test_reviews.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
+    "outbox": "tests/integrations/test_outbox.py",
 }
 # Examples of a command that looks which need something of their own: they never end, or name an entry.
 LOOKS_ELSEWHERE = {

@@ -17,7 +17,7 @@ from holdfast.clock import monotonic
 from kit.git import git
 from kit.program import begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
-from kit.states import entries_of
+from kit.states import entries_of, expect_landed_as_judged
 from kit.waiting import wait_for
 
 PLACE = Path(os.environ["HOLDFAST_PROJECT"])
@@ -104,13 +104,7 @@ def expect_all_landed(repo: Path) -> None:
     assert all(f"- {each} is better documented." in changes for each in ("Option", "Argument", "Group"))
     assert "<<<<" not in changes and "broken" not in git(repo, "show", "main:src/click/globals.py")
     sound(repo)
-    passed = {
-        (entry.output["merged"], entry.output["target"])
-        for entry in entries_of(layout(repo))
-        if entry.decision_type == "task_verify_confirmed" and entry.output["passed"]
-    }
-    commits = [tuple(line.split()) for line in git(repo, "log", "--format=%H %P", "main").splitlines()]
-    assert set(commits[: len(TASKS)]) <= passed, "a commit landed that was not judged as it is"
+    expect_landed_as_judged(repo, len(TASKS))
 
 
 def test_six_tasks_land_while_the_orchestrator_is_killed_with_two_judged_at_once(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import re
 from holdfast.domain.effect_entries import EFFECTS
 from holdfast.domain.entries import PAYLOADS
 from holdfast.engine.effects import Closed
-from holdfast.views.story import SENTENCES, plain_words
+from holdfast.views.sentences import SENTENCES
+from holdfast.views.story import plain_words
 from kit.states import entry
 
 

@@ -18,13 +18,13 @@ import pytest
 
 from holdfast.domain.effect_entries import CLOSINGS, EFFECTS
 from holdfast.domain.entries import PAYLOADS
-from holdfast.engine.effects import POINTS
 from kit.crash import (
     ALL_POINTS,
     BESIDE,
     FINAL,
     LANDING,
     NOT_OF_A_RUN,
+    POINTS,
     Case,
     Reference,
     end_of,

@@ -125,7 +125,7 @@ class Scanner:
                 name = f"{folder}/{file}"
                 seen = before.get(name)
                 if seen is None or not seen.settled or seen.stamp != stamp_of(info):
-                    seen = self._look(folder, name, seen, info)
+                    seen = self._scan_file(folder, name, seen, info)
                 if seen is not None:
                     now[name] = seen
         strange = tuple(odd)
@@ -169,7 +169,7 @@ class Scanner:
             told = f"this is {what}: put the file itself here"
             odd.append(FileProblem(1, 1, told, file=f"{folder}/{entry.name}", tasks=(stem(entry.name),)))
 
-    def _look(self, folder: str, name: str, seen: ScannedFile | None, info: os.stat_result) -> ScannedFile | None:
+    def _scan_file(self, folder: str, name: str, seen: ScannedFile | None, info: os.stat_result) -> ScannedFile | None:
         """Reads a file; None when it is gone. Parses it only if its content is new."""
         now_ns = time.time_ns()
         path = self.folder / name

@@ -82,7 +82,7 @@ class SyncReport(msgspec.Struct, frozen=True, kw_only=True):
         how = f"; `holdfast cancel {task}` gives it up" if task in self.swept else ""
         return f"its file was gone, and is put back{how}"
 
-    def told(self) -> Iterator[tuple[str, str]]:
+    def messages(self) -> Iterator[tuple[str, str]]:
         """The lines to print for a person: the task and the words."""
         yield from ((task, "cancelled: its file was deleted") for task in self.cancelled)
         yield from ((task, self.put_back_words(task)) for task in self.put_back)

@@ -24,6 +24,7 @@ from holdfast.backlog.missing import carried_off, only_away, swept, without_file
 from holdfast.backlog.restore import pinned_text
 from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
+from holdfast.checks.outbox import outbox
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
@@ -85,6 +86,7 @@ def check(
             _unless_flawed(reading, "attempts", lambda: work.attempts(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "questions", lambda: work.questions(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "setups", lambda: setups(reading.recorded, layout, blobs)),
+            _unless_flawed(reading, "outbox", lambda: outbox(reading.state, reading.recorded.messages)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),

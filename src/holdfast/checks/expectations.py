@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.checks.outbox import RecordedMessages
 from holdfast.domain.entries import MOVES, EntryLike
 from holdfast.domain.fsm import Reason
 from holdfast.domain.task import TaskEvent
@@ -137,6 +138,7 @@ class Recorded:
         self.asked: dict[str, str] = {}
         self.answered: list[str] = []
         self.setups = Setups()
+        self.messages = RecordedMessages()
         # Definitions that the journal itself holds until their files are written, by task.
         self._unfiled: dict[str, str] = {}
 
@@ -154,6 +156,8 @@ class Recorded:
             self.answered.append(inputs["id"])
         elif kind.startswith("task_setup_"):
             self.setups.add(entry)
+        else:
+            self.messages.add(entry)
         digest, what = blob_named_by(entry)
         if digest and kind == "task_added" and inputs.get("text"):
             self._unfiled[task] = digest

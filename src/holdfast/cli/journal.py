@@ -105,7 +105,7 @@ def log(
     concerns = None if task is None else Concerns(task)
     wanted = _filter(journal, run, types, concerns, actor, since=since, until=until)
     with printing() as printer:
-        printer.reserve(["", "", max(story.SENTENCES, key=len), "", "", ""])
+        printer.reserve(["", "", max(PAYLOADS, key=len), "", "", ""])
         with _torn_noted(journal, still_written=follow):
             for item in _last(_matching(journal.read(), wanted), count):
                 _print(printer, *item, as_json)

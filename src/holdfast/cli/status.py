@@ -16,6 +16,7 @@ from holdfast.domain.wording import moment, money, plain
 from holdfast.errors import HoldfastError
 from holdfast.preparation import disk_use
 from holdfast.storage.records.at_work import AtWork, at_work, clock
+from holdfast.views.connections.outbox import message_rows, outbox_words
 from holdfast.views.host import host_row
 from holdfast.views.rows import Row, print_problems, read_overview
 
@@ -65,6 +66,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "waiting": [{"task": row.id, "why": row.waits, "next": row.next_step} for row in rows if row.waits],
             "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
             "asking": sorted(view.state.asking),
+            "outbox": message_rows(view.state, wall()),
             "locks": [str(lock) for lock in locks],
             "open_intents": len(view.found.pairing.open_intents()),
             "torn": len(view.found.torn),
@@ -84,6 +86,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
     click.echo(f"{'disk':21} {disk.words}")
     if host.short and runs and any(row.is_ready for row in rows):
         echo_wrapped(f"{'held':21} ", plain(host.short))
+    if told := outbox_words(message_rows(view.state, wall())):
+        click.echo(f"{'outbox':21} {told}")
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
     _print_locks(locks)

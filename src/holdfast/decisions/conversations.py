@@ -36,7 +36,7 @@ def tell(decision: DecisionContext, asked: Telling) -> Answer:
     records = []
     if not decision.has_done("task_told", 0):
         expect_tellable(decision, task)
-        records = [told(decision, task, asked.message)]
+        records = [message_record(decision, task, asked.message)]
     decision.append([*records, *_waking(decision, task)])
     if task.state in AT_WORK:
         decision.context.spawn.deliver(task)
@@ -62,7 +62,7 @@ def resume_told(decision: DecisionContext, asked: Resumption) -> Answer:
     return tell(decision, Telling(asked.task, asked.message))
 
 
-def told(decision: DecisionContext, task: Task, message: str, number: int = 0) -> Record:
+def message_record(decision: DecisionContext, task: Task, message: str, number: int = 0) -> Record:
     """The record of a message. Its id is that of the request, so that asking again tells nothing twice."""
     if not message.strip():
         raise InputError(detail="the message is empty; write what the agent shall know")

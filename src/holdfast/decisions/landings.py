@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.decisions.context import Answer, DecisionContext, expect_decided, refused
-from holdfast.decisions.conversations import expect_tellable, told
+from holdfast.decisions.conversations import expect_tellable, message_record
 from holdfast.decisions.tasks import expect_at_rest, who_goes_on
 from holdfast.domain.entries import LandingSettled
 from holdfast.domain.fsm import Reason
@@ -46,7 +46,7 @@ def retry(decision: DecisionContext, asked: LandingRetry) -> Answer:
         if not decision.has_done("task_opened", 2 * number):
             if asked.message and not decision.has_done("task_told", 2 * number):
                 expect_tellable(decision, task)
-                records.append(told(decision, task, asked.message, 2 * number))
+                records.append(message_record(decision, task, asked.message, 2 * number))
             records += _opening(decision, task, asked.reason, 2 * number)
     decision.append(records)
     return decision.answer(*tasks, note=who_goes_on(decision, "begins another attempt"))

@@ -26,10 +26,11 @@ import msgspec
 from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
+from holdfast.decisions.connections.outbox import MessageChoice, decide_message
+from holdfast.decisions.connections.pull_requests import PullSteering, steer_pull
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
-from holdfast.decisions.outgoing import MessageChoice, PullSteering, decide_message, steer_pull
 from holdfast.decisions.promotion import Promotion, promote
 from holdfast.decisions.questions import QuestionReply, answer
 from holdfast.decisions.reassignment import Reassignment, reassign
@@ -209,9 +210,9 @@ class Mailbox:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._take, args=(connection,), name="request", daemon=True).start()
+            threading.Thread(target=self._receive, args=(connection,), name="request", daemon=True).start()
 
-    def _take(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket) -> None:
         try:
             asked = Asked(connection)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):

@@ -87,7 +87,7 @@ def beat(decision: DecisionContext, task: str, token: str) -> Claim:
     return decision.ledger.heartbeat(lease, lease_s=decision.config.lease_s)
 
 
-def start(decision: DecisionContext, task: str, token: str) -> None:
+def report_start(decision: DecisionContext, task: str, token: str) -> None:
     if decision.has_done("task_started", 0):
         return
     known, lease = held(decision, task, token)

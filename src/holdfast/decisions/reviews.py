@@ -134,7 +134,10 @@ def quoted(
 ) -> tuple[ReviewComment, ...]:
     """The comments with the lines that they are about, as git has them. Where those are not there, `is_kept` keeps the
     words without them, and otherwise the comment is refused."""
-    files = {each.name: each for each in _files(store, task)} if given and task.landing.verified else {}
+    landing, files = task.landing, dict[str, ChangedFile]()
+    if given and landing.verified:
+        changed = landing_diffs.changed_files(store, landing.verified_on, landing.verified)
+        files = {each.name: each for each in changed}
     texts: dict[str, list[str]] = {}
     made = []
     for each in given:
@@ -148,10 +151,6 @@ def quoted(
                 raise
             made.append(_quoted(store, None, each, texts))
     return tuple(made)
-
-
-def _files(store: Store, task: Task) -> list[ChangedFile]:
-    return landing_diffs.changed_files(store, task.landing.verified_on, task.landing.verified)
 
 
 def _quoted(store: Store, file: ChangedFile | None, given: CommentText, texts: dict[str, list[str]]) -> ReviewComment:

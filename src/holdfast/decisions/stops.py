@@ -64,7 +64,7 @@ def await_end(context: RunContext, task: Task) -> None:
     deadline = monotonic() + context.config.grace_s + SPARE_S
     while task.state in AT_WORK and context.spawn.liveness(task) is Liveness.ALIVE:
         if monotonic() > deadline:
-            orphans.orphan(context, task, TaskEvent.CRASH)
+            orphans.end_as_orphan(context, task, TaskEvent.CRASH)
             return
         time.sleep(POLL_S)
 

@@ -112,7 +112,7 @@ def settle(decision: DecisionContext, task: Task) -> None:
         if ended is not None:
             outcome.apply_exit(context, task, ended)
         else:
-            orphans.orphan(context, task, TaskEvent.CRASH)
+            orphans.end_as_orphan(context, task, TaskEvent.CRASH)
     if task.state is TaskState.ORPHANED:
         orphans.continue_orphan(context, task)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -63,9 +64,44 @@ class Caps(msgspec.Struct, frozen=True, gc=False):
 Tally = list[Any]
 
 
-def nothing() -> Tally:
-    return [0.0, 0, 0, 0.0]
+DAYS_KEPT = 400
+DAY_S = 86_400
 
 
-def tally(spent: Spend) -> Tally:
+class SpendCounter:
+    """What the run that is alive has spent, and each UTC day, numbered from 1970.
+
+    Both grow with each turn, so they are counted in place, and made into records on request.
+    """
+
+    def __init__(self, run: Spend = Spend(), days: Mapping[int, Spend] = {}) -> None:  # noqa: B008 (frozen)
+        self._run = _tally(run)
+        self._days = {day: _tally(spent) for day, spent in days.items()}
+
+    @property
+    def run(self) -> Spend:
+        return Spend(*self._run)
+
+    @property
+    def days(self) -> dict[int, Spend]:
+        return {day: Spend(*spent) for day, spent in self._days.copy().items()}
+
+    def begin_run(self) -> None:
+        self._run = _tally(Spend())
+
+    def count(self, usd: float, tokens: int, turns: int, seconds: float, moment: float) -> None:
+        day = int(moment // DAY_S)
+        of_day = self._days.get(day)
+        if of_day is None:
+            of_day = self._days[day] = _tally(Spend())
+            if len(self._days) > DAYS_KEPT:
+                del self._days[min(self._days)]
+        for counted in (self._run, of_day):
+            counted[0] += usd
+            counted[1] += tokens
+            counted[2] += turns
+            counted[3] += seconds
+
+
+def _tally(spent: Spend) -> Tally:
     return [spent.usd, spent.tokens, spent.turns, spent.seconds]

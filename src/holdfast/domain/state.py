@@ -24,7 +24,7 @@ from holdfast.domain.outage import Outage
 from holdfast.domain.pull_requests.pull_records import PullRequestPublished, PullRequestSeen, PullRequestSteered
 from holdfast.domain.pull_requests.pull_records import moved as pull_moved
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
-from holdfast.domain.spend import Caps, Spend, Tally, nothing, tally
+from holdfast.domain.spend import Caps, Spend, SpendCounter
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Task
 from holdfast.errors import EntryUnfit, IllegalTransition
@@ -41,9 +41,6 @@ class _Head(msgspec.Struct, frozen=True):
     audit: entries.AuditNoted | None = None
     outbox: list[Outgoing] = []
 
-
-DAYS_KEPT = 400
-DAY_S = 86_400
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Task).decode
@@ -79,8 +76,7 @@ class _Contradiction(Exception):
 class State:
     """Fold every entry in with `apply`, in order. `version` changes whenever the same entries would give another.
 
-    `run` is what the run that is alive has spent, `days` what each UTC day has, numbered from 1970. Both grow with each
-    turn, so they are counted in place, and made into records on request. `outages`: agents that cannot be used now.
+    `outages`: agents that cannot be used now.
     """
 
     version = 20
@@ -95,17 +91,16 @@ class State:
         self.outbox: Outbox = {}
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
-        self._run = nothing()
-        self._days: dict[int, Tally] = {}
+        self._spent = SpendCounter()
         self._applied_run = ""
 
     @property
     def run(self) -> Spend:
-        return Spend(*self._run)
+        return self._spent.run
 
     @property
     def days(self) -> dict[int, Spend]:
-        return {day: Spend(*spent) for day, spent in self._days.copy().items()}
+        return self._spent.days
 
     def apply(self, run: str, entry: EntryLike) -> None:
         if entry.decision_type == "turn_completed" and self._count_turn(entry):
@@ -136,8 +131,7 @@ class State:
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self._run, self.audit = head.epoch, tally(head.run), head.audit
-        self._days = {day: tally(spent) for day, spent in head.days.items()}
+        self.epoch, self._spent, self.audit = head.epoch, SpendCounter(head.run, head.days), head.audit
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
         self.outbox = {each.key: each for each in head.outbox}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
@@ -151,15 +145,13 @@ class State:
     # -- one method for each kind of entry that changes something -----------------------------------------------------
 
     def _start_run(self, entry: EntryLike, started: entries.RunStarted) -> None:
-        self.epoch, self._run = started.epoch, nothing()
+        self.epoch = started.epoch
+        self._spent.begin_run()
         if started.audit is not None or started.audit_lost:
             self.audit = started.audit
         if started.restored:
             for task in self.tasks.values():
                 task.restored = task.state not in OVER
-
-    def _note_audit(self, entry: EntryLike, noted: entries.AuditNoted) -> None:
-        self.audit = noted
 
     def _add(self, entry: EntryLike, added: entries.TaskAdded) -> None:
         if added.task in self.tasks:
@@ -208,7 +200,7 @@ class State:
         if moved.rest != _NOTHING:
             task.start = replace(task.start, used=task.start.used + moved.rest)
             self.spend(task, moved.rest, entry.timestamp)
-        task_record.hear(task, moved.told)
+        task_record.drop_messages(task, moved.told)
         task.session = "" if moved.forget else moved.session or task.session
         if moved.forget and task.continues and moved.reason != Reason.SESSION_FULL:
             task.lost_in = task.attempt.id
@@ -271,7 +263,7 @@ class State:
                 if task.questions:
                     # Its agent has used the answers before this turn.
                     task.questions = tuple(each for each in task.questions if each.is_open or each.turn >= turn["turn"])
-            task_record.hear(task, turn.get("told", []))
+            task_record.drop_messages(task, turn.get("told", []))
         except (KeyError, TypeError):
             return False
         if self.outages:
@@ -284,17 +276,7 @@ class State:
         self._spend(task, spent.usd, spent.tokens, spent.turns, spent.seconds, moment=moment)
 
     def _spend(self, task: Task, usd: float, tokens: int, turns: int, seconds: float, moment: float) -> None:
-        day = int(moment // DAY_S)
-        of_day = self._days.get(day)
-        if of_day is None:
-            of_day = self._days[day] = nothing()
-            if len(self._days) > DAYS_KEPT:
-                del self._days[min(self._days)]
-        for counted in (self._run, of_day):
-            counted[0] += usd
-            counted[1] += tokens
-            counted[2] += turns
-            counted[3] += seconds
+        self._spent.count(usd, tokens, turns, seconds, moment)
         before = task.spent
         task.spent = Spend(before.usd + usd, before.tokens + tokens, before.turns + turns, before.seconds + seconds)
 
@@ -349,27 +331,18 @@ class State:
         task = self.known(waiting.task)
         task.landing = replace(task.landing, waits=tuple(waiting.paths))
 
-    def _intend_verdict(self, entry: EntryLike, intended: effect_entries.VerifyIntended) -> None:
-        task = self.known(intended.task)
-        task.landing = replace(task.landing, judged=intended.merged, judged_on=intended.target, behind=intended.behind)
-
     def _intend_landing(self, entry: EntryLike, intended: effect_entries.LandIntended) -> None:
         task = self.known(intended.task)
         task.landing = replace(task.landing, waits=())
+
+    def _intend_verdict(self, entry: EntryLike, intended: effect_entries.VerifyIntended) -> None:
+        task = self.known(intended.task)
+        task.landing = replace(task.landing, judged=intended.merged, judged_on=intended.target, behind=intended.behind)
 
     def _settle_landing(self, entry: EntryLike, settled: entries.LandingSettled) -> None:
         """From now on the rewritten commit is the landing; a dropped one is none any more."""
         task = self.known(settled.task)
         task.landing = replace(task.landing, commit=settled.rewritten)
-
-    def _queue(self, entry: EntryLike, queued: MessageQueued) -> None:
-        _expect_none(outbox_records.queue(self.outbox, queued, entry.timestamp))
-
-    def _flag_message(self, entry: EntryLike, flagged: MessageFlagged) -> None:
-        _expect_none(outbox_records.flag(self.outbox, flagged))
-
-    def _intend_publishing(self, entry: EntryLike, intended: effect_entries.PublishIntended) -> None:
-        _expect_none(outbox_records.begin(self.outbox, intended.key))
 
     def _close_effect(self, entry: EntryLike, closed: effect_entries.EffectClosed) -> None:
         """Parks the task where the outcome could not be decided, or was too old to repeat; or the message."""
@@ -382,9 +355,14 @@ class State:
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
 
 
-def _expect_none(contradiction: str) -> None:
-    if contradiction:
-        raise _Contradiction(contradiction)
+def _in_outbox(change: Callable[[Outbox, Any, float], str]) -> Callable[[State, EntryLike, Any], None]:
+    """A change of the outbox, which says why it cannot be, as a handler."""
+
+    def handler(state: State, entry: EntryLike, payload: Any) -> None:
+        if contradiction := change(state.outbox, payload, entry.timestamp):
+            raise _Contradiction(contradiction)
+
+    return handler
 
 
 def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
@@ -396,12 +374,12 @@ def fold(items: Iterable[tuple[str, EntryLike]]) -> State:
 
 _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] = {
     entries.RunStarted: State._start_run,
-    entries.AuditNoted: State._note_audit,
+    entries.AuditNoted: lambda state, entry, noted: setattr(state, "audit", noted),
     entries.TaskAdded: State._add,
     entries.TaskEdited: State._edit,
     entries.TasksFiled: State._file,
-    TaskTold: lambda state, entry, told: task_record.tell(state.known(told.task), told, entry.timestamp),
-    TaskTaken: lambda state, entry, taken: task_record.take(state._open_task(taken.task), taken),
+    TaskTold: lambda state, entry, told: task_record.add_message(state.known(told.task), told, entry.timestamp),
+    TaskTaken: lambda state, entry, taken: task_record.take_over(state._open_task(taken.task), taken),
     TaskGivenBack: lambda state, entry, given: task_record.give_back(state._open_task(given.task), given),
     entries.TaskProgressed: State._progress,
     entries.TaskMoved: State._move,
@@ -420,9 +398,9 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.LandingSettled: State._settle_landing,
     ReviewDrafted: State._draft_review,
     ReviewSubmitted: State._submit_review,
-    MessageQueued: State._queue,
-    MessageFlagged: State._flag_message,
-    effect_entries.PublishIntended: State._intend_publishing,
+    MessageQueued: _in_outbox(outbox_records.queue),
+    MessageFlagged: _in_outbox(outbox_records.flag),
+    effect_entries.PublishIntended: _in_outbox(outbox_records.begin),
     **dict.fromkeys(
         (PullRequestPublished, PullRequestSeen, PullRequestSteered),
         lambda state, entry, about: task_record.fold_pull(state.known(about.task), about),

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from holdfast.domain.conversations.conversation_entries import TAKEN_BY, TaskGivenBack, TaskTaken, TaskTold
-from holdfast.domain.conversations.conversation_records import Message, Taken
+from holdfast.domain.conversations.conversation_records import Message
 from holdfast.domain.effect_entries import SpawnIntended
 from holdfast.domain.entries import (
     STOPPED,
@@ -205,7 +205,7 @@ class Task(msgspec.Struct):
     # A person has granted what this attempt made.
     approved: bool = False
     # A person works in its worktree, in the agent's own conversation.
-    taken: Taken | None = None
+    taken: TaskTaken | None = None
     # A person did so after its last start.
     was_taken: bool = False
     # What its agent asked a person in this attempt: open ones, and answers that it may still need.
@@ -296,7 +296,7 @@ def flag(task: Task, flagged: TaskFlagged) -> None:
         task.questions = ()
 
 
-def hear(task: Task, ids: list[str]) -> None:
+def drop_messages(task: Task, ids: list[str]) -> None:
     """Drops the messages that a start has seen."""
     if ids and task.told:
         task.told = tuple(each for each in task.told if each.id not in ids)
@@ -335,23 +335,15 @@ def intend(task: Task, spawn: SpawnIntended, intent: str, moment: float) -> None
     task.restored = task.was_taken = False
 
 
-def tell(task: Task, told: TaskTold, moment: float) -> None:
+def add_message(task: Task, told: TaskTold, moment: float) -> None:
     if all(each.id != told.id for each in task.told):
         task.told += (Message(told.id, told.message, told.by, moment),)
 
 
-def take(task: Task, taken: TaskTaken) -> None:
+def take_over(task: Task, taken: TaskTaken) -> None:
     process = f", process {taken.pid} on {taken.host}" if taken.pid else ""
     task.parked = f"{TAKEN_BY}{taken.by or 'a person'}{process}"
-    task.taken = Taken(
-        id=taken.id,
-        by=taken.by,
-        pid=taken.pid,
-        start_ticks=taken.start_ticks,
-        boot_id=taken.boot_id,
-        host=taken.host,
-        park=taken.park,
-    )
+    task.taken = taken
 
 
 def give_back(task: Task, given: TaskGivenBack) -> None:
@@ -362,7 +354,7 @@ def give_back(task: Task, given: TaskGivenBack) -> None:
 
 def ask(task: Task, asked: QuestionAsked, moment: float) -> str:
     """Adds an open question; returns why it cannot be one, or nothing."""
-    question = Question(**msgspec.structs.asdict(asked), asked_at=moment)
+    question = Question(**asdict(asked), asked_at=moment)
     if asked.attempt != task.attempt.id:
         return f"the last attempt is {task.attempt.id}, not {asked.attempt}"
     if question.number <= task.attempt.asked:
@@ -379,7 +371,7 @@ def answer(task: Task, given: QuestionAnswered, moment: float) -> str:
     found = next((each for each in task.questions if each.id == given.id), None)
     if found is None or not found.is_open:
         return f"the question {given.id} is {'not open' if found is None else 'answered'}"
-    done = replace(found, answer=given.answer, words=given.words, by=given.by, rule=given.rule, answered_at=moment)
+    done = replace(found, **asdict(given), answered_at=moment)
     task.questions = tuple(done if each is found else each for each in task.questions)
     return ""
 

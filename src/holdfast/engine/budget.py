@@ -14,8 +14,8 @@ import msgspec
 
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
-from holdfast.domain.spend import Caps, Spend
-from holdfast.domain.state import DAY_S, State
+from holdfast.domain.spend import DAY_S, Caps, Spend
+from holdfast.domain.state import State
 from holdfast.domain.task import AT_WORK
 from holdfast.domain.task_record import Task
 

@@ -23,6 +23,7 @@ from holdfast.domain.task import TASK, TaskEvent, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.board import Board
 from holdfast.engine.effects import Closed
+from holdfast.engine.plan import Observation
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
@@ -34,6 +35,8 @@ from holdfast.preparation.preparation import Confinement, Preparation, confineme
 from holdfast.storage.audit.from_journal import Auditor
 from holdfast.storage.audit.notes import note_log
 from holdfast.storage.journal.entry import Record
+from holdfast.storage.records import attempt_folder
+from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.storage.records.blobs import Blobs
 from holdfast.worktrees import merges
 from holdfast.worktrees.worktrees import Worktrees
@@ -104,7 +107,7 @@ class LandingThread:
         self.task, self.key = task, key
         threading.Thread(target=self._carry_out, args=(task, work, key), name="landing", daemon=True).start()
 
-    def take(self) -> Ended | None:
+    def next_ended(self) -> Ended | None:
         """Returns each result once; None while there is none."""
         try:
             ended = self._ended.get_nowait()
@@ -139,12 +142,12 @@ class PreparingThreads:
         self.is_stopping = False
 
     def begin(self, key: Any, work: Callable[[], Any]) -> None:
-        """`take` returns the result under this key; that of a key None is dropped."""
+        """`next_ended` returns the result under this key; that of a key None is dropped."""
         thread = threading.Thread(target=self._carry_out, args=(key, work), name="preparing", daemon=True)
         self._begun = [each for each in self._begun if each.is_alive()] + [thread]
         thread.start()
 
-    def take(self) -> Ended | None:
+    def next_ended(self) -> Ended | None:
         """Returns each result once; None while there is none."""
         try:
             return self._ended.get_nowait()
@@ -230,7 +233,7 @@ class RunContext:
 
     def note_intake(self, report: SyncReport) -> None:
         """Notes for a person what a sync did or could not use, each sentence once in a run."""
-        for task, words in report.told():
+        for task, words in report.messages():
             if (told := f"{task}: {words}") not in self.heard:
                 self.heard.add(told)
                 self.note(task, words)
@@ -280,6 +283,23 @@ class RunContext:
     def confinement(self, made: Definition) -> Confinement:
         """The sandbox of its gates, the paths that are open there for writing, and the network."""
         return confinement_of(self.config, self.sandbox_of(made))
+
+    def observe(self, task: Task) -> Observation | None:
+        """Journals the turns so far of a task in progress, and observes its attempt."""
+        if task.state is not TaskState.IN_PROGRESS or task.claim.remote:
+            return None
+        files = self.layout.attempt_files(task.attempt.id)
+        seen = self.spawn.liveness(task)
+        self.turns.follow(task)
+        self.spawn.deliver(task)
+        if seen is not Liveness.ALIVE:
+            self.silence.forget(task.attempt.id)
+        if seen is Liveness.ENDED:
+            return Observation(seen, attempt_folder.read_exit(files, task.start.number, task.start.intent))
+        if seen is not Liveness.ALIVE:
+            return Observation(seen)
+        sign = attempt_folder.last_sign(files, task.start.number)
+        return Observation(seen, silent_s=self.silence.update(task.attempt.id, task.start.number, sign))
 
     def move(self, task: Task, event: TaskEvent, reason: str, **more: Any) -> None:
         """Journals one move of the task's state machine."""

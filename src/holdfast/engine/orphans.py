@@ -29,7 +29,7 @@ from holdfast.worktrees.attempt_commits import journalled_turns
 PAUSE_S, PAUSE_S_MAX = 0.1, 60.0
 
 
-def orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
+def end_as_orphan(context: RunContext, task: Task, event: TaskEvent) -> None:
     """Ends whatever is left of the attempt, and journals that it is orphaned, or its end if it wrote one just now."""
     attempt, start = task.attempt.id, task.start
     files = context.layout.attempt_files(attempt)

@@ -277,14 +277,14 @@ def _history(layout: Layout, task: Task) -> str:
         turn, undos = (of_past.turn, of_past.undos) if of_past is not None else (0, ())
         if attempt == task.attempt.id:
             turn, undos = task.attempt.turn, task.attempt.undos
-        told = _told(layout, attempt, set(range(1, turn + 1)) - set(standing(turn, undos)))
+        told = _attempt_history(layout, attempt, set(range(1, turn + 1)) - set(standing(turn, undos)))
         text = "\n".join(filter(None, (told, text)))
         if len(text) > HISTORY_CHARS_MAX:
             return "(the beginning is left out)\n" + text[-HISTORY_CHARS_MAX:].partition("\n")[2]
     return text
 
 
-def _told(layout: Layout, attempt: str, undone: set[int]) -> str:
+def _attempt_history(layout: Layout, attempt: str, undone: set[int]) -> str:
     traces = layout.attempt_files(attempt).traces
     records = (line.record for line in ledger.LineLedger(traces).read()) if traces.exists() else ()
     return "\n".join(_trace(record) for record in records if record.get("turn") not in undone)

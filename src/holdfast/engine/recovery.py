@@ -242,7 +242,7 @@ def settle_landed(context: RunContext) -> None:
         sure = [each for each in of_task if each in witnessed and _can_be(task, each)]
         if sure:
             how = f"its message names the task and {sure[0]}, and {witnessed[sure[0]]} says that it landed here"
-            _take(context, task, sure[0], named[sure[0]], how)
+            _adopt_landing(context, task, sure[0], named[sure[0]], how)
         elif of_task:
             _park(context, task, of_task[0], named[of_task[0]])
 
@@ -256,7 +256,7 @@ def recognise(context: RunContext, task: Task) -> bool:
     named = _named(git.discover(context.repo), context.branch, *([f"^{base}"] if base else []))
     if attempt not in named:
         return False
-    _take(context, task, attempt, named[attempt], f"its message names the task and {attempt}")
+    _adopt_landing(context, task, attempt, named[attempt], f"its message names the task and {attempt}")
     return bool(task.landing.commit)
 
 
@@ -352,7 +352,7 @@ def _facts(task: Task, event: TaskEvent, attempt: str, commit: str) -> dict[str,
     return {"candidate": commit} if is_made else {}
 
 
-def _take(context: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
+def _adopt_landing(context: RunContext, task: Task, attempt: str, commit: str, how: str) -> None:
     """Step by step, each on disk before the next: after a kill the next run goes on where this one stopped."""
     while task.state is not TaskState.DONE or task.attempt.id != attempt:
         event = (_WAY if task.attempt.id == attempt else _WAY_FROM_ANOTHER)[task.state]

@@ -37,7 +37,7 @@ class Spawn:
         self._runner = runner
         self._environ = environ
         # Variables with the way back to us, by attempt.
-        self.told: Callable[[str], Mapping[str, str]] = lambda attempt: {}
+        self.agent_variables: Callable[[str], Mapping[str, str]] = lambda attempt: {}
         # Descriptors that a runner inherits, by attempt: the leases of its worktree's ports.
         self.leases: dict[str, tuple[int, ...]] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -57,7 +57,7 @@ class Spawn:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**self._environ, **self.told(attempt), starts.LEASES: ",".join(map(str, leases))},
+                env={**self._environ, **self.agent_variables(attempt), starts.LEASES: ",".join(map(str, leases))},
                 cwd=self._layout.root,
                 pass_fds=leases,
                 process_group=0,

@@ -129,7 +129,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
 def finish_prepared(context: RunContext) -> Iterator[tuple[Task, NotStarted | None]]:
     """Starts the tasks whose worktrees were made ready beside the loop; yields each with why it was not started."""
     threads = context.preparing
-    while threads is not None and (ended := threads.take()) is not None:
+    while threads is not None and (ended := threads.next_ended()) is not None:
         planned: _PlannedStart = ended.key
         task, held = planned.task, None
         if not planned.is_claimed():

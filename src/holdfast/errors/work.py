@@ -312,7 +312,7 @@ class AnswerLost(HoldfastError, exit_code=22):
     anything is repeated."""
 
 
-class RateLimited(HoldfastError, exit_code=22):
+class ServiceLimited(HoldfastError, exit_code=22):
     """{service} wants no more requests for now ({asked}). Nothing was done there; it is asked again when its limit is
     over."""
 

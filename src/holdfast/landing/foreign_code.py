@@ -111,7 +111,7 @@ def foreign_code(
     found = []
     for gate in gates:
         commands = simple_commands(gate.command, passed_on)
-        uses = (each for command in commands for each in _Look(checkouts, folder, passed_on, command).all())
+        uses = (each for command in commands for each in _CommandUses(checkouts, folder, passed_on, command).all())
         if (first := next(uses, None)) is not None:
             path, how, kind = first
             shown = gate.command if isinstance(gate.command, str) else shlex.join(gate.command)
@@ -119,7 +119,7 @@ def foreign_code(
     return found
 
 
-class _Look:
+class _CommandUses:
     """One simple command. Each thing that it takes from elsewhere is a path, how it is used, and the kind of code."""
 
     def __init__(self, checkouts: Checkouts, folder: Path, environ: Mapping[str, str], command: SimpleCommand) -> None:

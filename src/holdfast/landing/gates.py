@@ -129,7 +129,7 @@ def run(gate: Gate, place: GatePlace, blobs: Blobs, passed_on: tuple[str, ...] =
     kept = _Kept()
     code: int | None
     try:
-        child = _start(argv, place, place.environment(passed_on))
+        child = _start_process(argv, place, place.environment(passed_on))
     except OSError as error:
         kept.add(f"{argv[0]} cannot be run: {error.strerror or error}\n".encode())
         code, in_time = _NOT_FOUND, True
@@ -151,7 +151,7 @@ def run(gate: Gate, place: GatePlace, blobs: Blobs, passed_on: tuple[str, ...] =
     )
 
 
-def _start(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start_process(argv: Sequence[str], place: GatePlace, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         _wrapped(argv, place, env),
         cwd=place.folder,

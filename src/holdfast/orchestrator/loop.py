@@ -43,7 +43,6 @@ from holdfast.errors import ClaimRefused, HoldfastError, is_fatal
 from holdfast.landing.merge_queue import JudgeAhead, VerifyAndLand, Withdraw
 from holdfast.orchestrator.background import Connections, raise_again
 from holdfast.orchestrator.holds import TaskHolds, Waits, handle_failure, wait_out
-from holdfast.orchestrator.observation import observe
 from holdfast.orchestrator.wakeup import AGENTS, Signals
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import pins
@@ -248,7 +247,7 @@ class Loop:
         # Asked until they have ended: a runner that still begins, or whose run died before it asked, has not heard it.
         end_agents(self.context, [task for task in self.at_work if self.stopping == AGENTS or task.parked == STOPPED])
         active = sorted(self.board.active)
-        observed = {name: seen for name in active if (seen := observe(self.context, name)) is not None}
+        observed = {name: seen for name in active if (seen := self.context.observe(self.board.task(name))) is not None}
         # Before the board's lock: a thread that appends may hold the ledger, and ask for that lock next.
         lapsed = [claim.task for claim in self.context.ledger.expired()]
         queue = queue_view(self.context, active, self.landing)
@@ -298,7 +297,7 @@ class Loop:
             case Withdraw(name):
                 context.judgings.withdraw(name)
             case steps.Orphan(_, event):
-                orphans.orphan(context, task, event)
+                orphans.end_as_orphan(context, task, event)
                 del self.holds.failures[task.id]
             case steps.Continue():
                 orphans.continue_orphan(context, task)
@@ -342,7 +341,7 @@ class Loop:
         return self._landing_thread.task
 
     def _collect_landings(self) -> None:
-        while (ended := self._landing_thread.take()) is not None:
+        while (ended := self._landing_thread.next_ended()) is not None:
             if self._lost - self.context.lost.keys():
                 # What builds on a landing that is there again waits no longer.
                 self.holds.drop(list(self.holds))

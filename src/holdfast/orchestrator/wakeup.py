@@ -107,14 +107,14 @@ class SignalWatch:
 
     def _watch(self, stop: _StopEvent) -> None:
         try:
-            self._tell(stop)
+            self._report_changes(stop)
         except FileNotFoundError:
             # A folder is gone, and may come back as the one it was: `renew` begins again as soon as it is there.
             self._seen = []
         finally:
             stop.opened.set()
 
-    def _tell(self, stop: _StopEvent) -> None:
+    def _report_changes(self, stop: _StopEvent) -> None:
         from watchfiles import watch
 
         for changes in watch(

@@ -25,7 +25,7 @@ from holdfast.server.observability.logs import ServerLog
 from holdfast.server.observability.metrics import Metrics
 from holdfast.server.operations import Principal
 from holdfast.server.problems import Problem
-from holdfast.server.repository import RepositoryLook
+from holdfast.server.repository import RepositoryStatus
 from holdfast.views.history import Chronicle
 
 ACTOR = "api"
@@ -46,7 +46,7 @@ class Api:
         self.feed = Feed(context.ledger, context.config.server.events_kept)
         self.room = FeedRoom(context.config.server.followers_max, context.config.server.followers_per_client_max)
         self.quotas = Quotas()
-        self.repository = RepositoryLook(context)
+        self.repository = RepositoryStatus(context)
         self.began = wall()
         self.url = ""
         # True once the files are taken in and what a crash left is recovered; False where that failed.

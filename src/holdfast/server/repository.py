@@ -42,7 +42,7 @@ class LockRow(msgspec.Struct, frozen=True):
     next_step: str
 
 
-class RepositoryLook:
+class RepositoryStatus:
     """The newest answer; `refresh` renews it. Where git cannot be asked, the answer before stays."""
 
     def __init__(self, context: RunContext) -> None:

@@ -90,7 +90,7 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
     port = listening.getsockname()[1]
     url = _url(settings, port)
     api.url = url
-    context.spawn.told = lambda attempt: _agent_variables(api, url, attempt)
+    context.spawn.agent_variables = lambda attempt: _agent_variables(api, url, attempt)
     server = ServerThread(api, listening, settings)
     # From the last to the first, whatever fails on the way: a thread that still serves would outlive its interpreter.
     with contextlib.ExitStack() as ending:

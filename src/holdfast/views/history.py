@@ -254,4 +254,6 @@ class Chronicle:
 
 
 def _mark(entry: Entry) -> MarkRow:
-    return MarkRow(entry.timestamp, entry.decision_type, story.task_of(entry), story.words(entry), plain_words(entry))
+    return MarkRow(
+        entry.timestamp, entry.decision_type, story.task_of(entry), story.full_words(entry), plain_words(entry)
+    )

@@ -13,10 +13,10 @@ from holdfast.questions.records import Verdict
 def test_a_question_is_put_once_and_its_answer_is_taken_once(tmp_path: Path) -> None:
     path = ask_files.put(tmp_path, "Which?")
     assert ask_files.put(tmp_path, "Which?") == path and ask_files.waiting(tmp_path) == [path]
-    assert ask_files.words_of(path) == "Which?" and ask_files.take(path) is None
+    assert ask_files.words_of(path) == "Which?" and ask_files.take_answer(path) is None
     ask_files.answer(path, Verdict("say", "this"))
     assert ask_files.waiting(tmp_path) == [] and ask_files.put(tmp_path, "Which?") == path
-    assert ask_files.take(path) == Verdict("say", "this") and ask_files.take(path) is None
+    assert ask_files.take_answer(path) == Verdict("say", "this") and ask_files.take_answer(path) is None
 
 
 @pytest.mark.parametrize("what", ["garbage", "huge", "folder", "link"])

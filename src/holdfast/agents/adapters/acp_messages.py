@@ -133,7 +133,7 @@ def models(result: dict[str, Any]) -> list[str]:
     return list(filter(None, [*(value for each in offered for value in values(each)), *found]))
 
 
-def told(error: dict[str, Any]) -> str:
+def error_text(error: dict[str, Any]) -> str:
     """The error's message, with what its data say beyond that."""
     message = json_fields.text(error, "message") or "It did not say why."
     data = error.get("data")

@@ -135,7 +135,7 @@ class AcpStream:
             return ()
         if "initialize" in self._asked.values():
             return tuple(self._no_speaker(f"it ended with code {code} before it answered our first request"))
-        return (*self._words(), broke_off(code))
+        return (*self._flush_text(), broke_off(code))
 
     def _no_speaker(self, why: str) -> Iterator[events.AgentEvent]:
         """The end of a program that is no agent of this protocol, or is not started as one."""
@@ -147,7 +147,7 @@ class AcpStream:
 
     def _finish(self, event: events.Finished | events.RateLimited) -> Iterator[events.AgentEvent]:
         self._is_finished = True
-        yield from self._words()
+        yield from self._flush_text()
         yield event
 
     # -- answers to our requests --------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class AcpStream:
         return False
 
     def _prompted(self, result: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        yield from self._words()
+        yield from self._flush_text()
         yield from self._used(result)
         reason = json_fields.text(result, "stopReason")
         if (unsent := [each for each, is_sent in self._reasons.items() if not is_sent]) and reason in GOES_ON:
@@ -253,7 +253,7 @@ class AcpStream:
             yield from self._finish(events.Finished(False, told))
 
     def _refused(self, method: str, error: dict[str, Any]) -> Iterator[events.AgentEvent]:
-        message, code = messages.told(error), error.get("code")
+        message, code = messages.error_text(error), error.get("code")
         sign_in = self._call.sign_in
         if code == AUTH_REQUIRED:
             yield from self._finish(trouble(self._title, sign_in, message, status=401))
@@ -282,7 +282,7 @@ class AcpStream:
         """The request is held until the runner has decided: by the policy, by an answer, or by asking a person."""
         told = json_fields.inner(params, "toolCall")
         tool = {**self._tools.get(json_fields.text(told, "toolCallId"), {}), **told}
-        yield from self._words()
+        yield from self._flush_text()
         if not self._policy.is_kept:
             # It is decided at once, and the tool begins.
             yield from self._tool(told, is_certain=True)
@@ -316,7 +316,7 @@ class AcpStream:
                 yield from self._chunk(update)
             case "tool_call" | "tool_call_update":
                 yield from self._began()
-                yield from self._words()
+                yield from self._flush_text()
                 yield from self._tool(update)
             case "usage_update":
                 yield from self._cost(json_fields.inner(update, "cost"))
@@ -332,11 +332,11 @@ class AcpStream:
         """A message comes in pieces, and ends where something else begins."""
         message = json_fields.text(update, "messageId")
         if message != self._message or len(self._text) > TEXT_CHARS_MAX:
-            yield from self._words()
+            yield from self._flush_text()
         self._message = message
         self._text += json_fields.text(update, "content", "text")
 
-    def _words(self) -> Iterator[events.AgentEvent]:
+    def _flush_text(self) -> Iterator[events.AgentEvent]:
         if self._text:
             self._last_words, self._text = self._text, ""
             yield events.Said(self._last_words)

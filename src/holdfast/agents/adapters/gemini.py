@@ -165,10 +165,10 @@ class GeminiStream:
             return tuple(self._message(record))
         if not kind:
             return tuple(beside(line))
-        return (*self._words(), *self._event(kind, record))
+        return (*self._flush_text(), *self._event(kind, record))
 
     def end(self, code: int) -> Sequence[events.AgentEvent]:
-        rest = (*self._words(), *self._answers())
+        rest = (*self._flush_text(), *self._answers())
         if self._is_finished:
             return rest
         if code == EXIT_AUTH:
@@ -202,9 +202,9 @@ class GeminiStream:
         if record.get("role") == "assistant":
             self._text += json_fields.text(record, "content")
             if len(self._text) > TEXT_CHARS_MAX or not record.get("delta"):
-                yield from self._words()
+                yield from self._flush_text()
 
-    def _words(self) -> Iterator[events.AgentEvent]:
+    def _flush_text(self) -> Iterator[events.AgentEvent]:
         if self._text:
             yield from self._answered()
             text, self._text = self._text, ""

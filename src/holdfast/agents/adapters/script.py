@@ -86,7 +86,7 @@ def main() -> int:
             _turn(verb, rest, f"{done}.{number}", answer)
         elif (code := _other(verb, rest)) is not None:
             return code
-    _tell(Finished(True))
+    _print_event(Finished(True))
     return 0
 
 
@@ -101,8 +101,8 @@ def _script() -> str:
 def _ask(verb: str, rest: str, call: str, *, defers: bool) -> Verdict:
     """Asks before a turn; returns the answer."""
     kind: Literal["permission", "words"] = "words" if verb == "question" else "permission"
-    _tell(ToolStarted(verb, call, rest))
-    _tell(PersonAsked(call, verb, rest, kind, defers))
+    _print_event(ToolStarted(verb, call, rest))
+    _print_event(PersonAsked(call, verb, rest, kind, defers))
     line = sys.stdin.readline()
     return msgspec.json.decode(line, type=Verdict) if line else Verdict("deny", "Nobody can answer.")
 
@@ -131,7 +131,7 @@ def _verb(line: str) -> str:
     return _ASK.sub("", _WHILE.sub("", _ONCE.sub("", line))).partition(" ")[0]
 
 
-def _tell(event: AgentEvent) -> None:
+def _print_event(event: AgentEvent) -> None:
     sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
     sys.stdout.flush()
 
@@ -139,7 +139,7 @@ def _tell(event: AgentEvent) -> None:
 def _turn(verb: str, rest: str, call: str, answer: Verdict | None) -> None:
     """`answer`: the call was told and asked for already."""
     if answer is None:
-        _tell(ToolStarted(verb, call, rest))
+        _print_event(ToolStarted(verb, call, rest))
         answer = Verdict("allow")
     name, _, text = rest.partition(" ")
     is_question = verb == "question"
@@ -166,7 +166,7 @@ def _turn(verb: str, rest: str, call: str, answer: Verdict | None) -> None:
         disk.replace(path, before + data, disk.COMMON_FILE)
     # Drops a signal that was sent before this turn.
     signal.sigtimedwait({signal.SIGCONT}, 0)
-    _tell(ToolEnded(call, ok, output))
+    _print_event(ToolEnded(call, ok, output))
     if "HOLDFAST_ATTEMPT" in os.environ:
         signal.sigtimedwait({signal.SIGCONT}, BARRIER_S_MAX)
 
@@ -175,31 +175,31 @@ def _other(verb: str, rest: str) -> int | None:
     """Carries out a step that is no turn; returns the exit code, or None to continue."""
     words = rest.split()
     if verb == "say":
-        _tell(Said(rest))
+        _print_event(Said(rest))
     elif verb == "session":
-        _tell(SessionBegan(rest))
+        _print_event(SessionBegan(rest))
     elif verb == "sleep":
         time.sleep(float(rest))
     elif verb == "spend":
-        _tell(Spent(float(words[0]), tokens_out=int(words[1]) if len(words) > 1 else 0))
+        _print_event(Spent(float(words[0]), tokens_out=int(words[1]) if len(words) > 1 else 0))
     elif verb == "rate-limit":
-        _tell(RateLimited(wall() + float(rest), f"The script has a rate limit of {rest} s."))
+        _print_event(RateLimited(wall() + float(rest), f"The script has a rate limit of {rest} s."))
         return 1
     elif verb == "unreachable":
-        _tell(Finished(False, rest or "The script does not reach its model.", UNREACHABLE))
+        _print_event(Finished(False, rest or "The script does not reach its model.", UNREACHABLE))
         return 1
     elif verb == "retrying":
-        _tell(Retrying(rest))
+        _print_event(Retrying(rest))
     elif verb == "hang":
         while True:
             time.sleep(3600)
     elif verb == "fail":
-        _tell(Finished(False, rest))
+        _print_event(Finished(False, rest))
         return 1
     elif verb == "crash":
         os.kill(os.getpid(), signal.Signals[f"SIG{rest.removeprefix('SIG') or 'KILL'}"])
     else:
-        _tell(Finished(False, f"The script has a step that is not known: {verb}"))
+        _print_event(Finished(False, f"The script has a step that is not known: {verb}"))
         return 2
     return None
 

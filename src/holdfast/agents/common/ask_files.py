@@ -38,7 +38,7 @@ def put(folder: Path, words: str) -> Path:
     return path
 
 
-def take(path: Path) -> Verdict | None:
+def take_answer(path: Path) -> Verdict | None:
     """The answer, once it is there; it is given once."""
     if path.exists():
         return None

@@ -31,8 +31,7 @@ from holdfast.agents.runner.attempt_writer import RUNNER_POINTS as RUNNER_POINTS
 from holdfast.agents.runner.attempt_writer import AttemptWriter, exit_of, step, wake, write_exit
 from holdfast.agents.runner.child import Child, OutputLines
 from holdfast.agents.runner.conversation import Conversation, as_record, checked, is_progress
-from holdfast.agents.runner.dialogue import Dialogue
-from holdfast.agents.runner.inbox import Inbox
+from holdfast.agents.runner.dialogue import Dialogue, Inbox
 from holdfast.agents.runner.limits import LimitWatch, Stop
 from holdfast.agents.runner.private_files import prepare, remove_secrets
 from holdfast.agents.streams import stream_of

@@ -30,7 +30,7 @@ def outbox(ctx: click.Context, retry: str | None, sent: str | None, drop: str | 
     if asked:
         decide_and_tell(ctx, "outbox", as_json, key=asked[0][1], how=asked[0][0])
         return
-    from holdfast.views.outbox import message_rows
+    from holdfast.views.connections.outbox import message_rows
 
     rows = message_rows(find_app(ctx).read().state, wall())
     if as_json:

@@ -37,7 +37,7 @@ def pr(ctx: click.Context, task: str, how: str | None, rounds: int | None, as_js
     if how or rounds is not None:
         decide_and_tell(ctx, "pr", as_json, task=task, how=how or "rounds", rounds=rounds or 0)
         return
-    from holdfast.views.pull_requests import pull_rows
+    from holdfast.views.connections.pull_requests import pull_rows
 
     app = find_app(ctx)
     state = app.read().state

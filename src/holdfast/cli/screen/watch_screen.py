@@ -223,7 +223,7 @@ class Watcher:
         self._message = "It is being done …"
 
         def carry_out() -> None:
-            from holdfast.wiring import decide
+            from holdfast.short_runs import decide
 
             said: list[str] = []
             try:

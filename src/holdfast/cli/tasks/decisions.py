@@ -227,7 +227,7 @@ def _not_text(place: str) -> InputError:
 
 
 def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any) -> Answer:
-    from holdfast.wiring import decide
+    from holdfast.short_runs import decide
 
     for name, value in params.items():
         # Bytes of the command line that are no text arrive as halves of characters.
@@ -243,7 +243,7 @@ def decide_and_tell(ctx: click.Context, kind: str, as_json: bool, **params: Any)
 
 def _accept_loss(app: App, is_of_journal: bool, as_json: bool) -> None:
     """A person says that a newer journal is lost, or that records of the audit log are."""
-    from holdfast.wiring import accept_audit_loss, accept_journal
+    from holdfast.short_runs import accept_audit_loss, accept_journal
 
     said: list[str] = []
     facts: dict[str, list[str]] = {"told": said}

@@ -103,7 +103,7 @@ def ask(ctx: click.Context, words: str, wait_s: float, as_json: bool) -> None:
     if not words.strip() or len(words) > WORDS_CHARS_MAX:
         raise InputError(detail=f"a question has 1 to {WORDS_CHARS_MAX:,} characters")
     path, deadline = ask_files.put(Path(folder), words), monotonic() + wait_s
-    while (found := ask_files.take(path)) is None and monotonic() < deadline:
+    while (found := ask_files.take_answer(path)) is None and monotonic() < deadline:
         time.sleep(LOOK_S)
     if as_json:
         print_json({"answer": found.decision if found else "", "words": found.words if found else ""})

@@ -18,7 +18,7 @@ class TaskTold(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class TaskTaken(msgspec.Struct, frozen=True):
+class TaskTaken(msgspec.Struct, frozen=True, gc=False):
     """A person has the task's conversation and worktree in a terminal. `id` is the request's.
 
     `pid`, `start_ticks`, `boot_id`, `host`: the process that has it, and after whose end it is given back. 0: none.

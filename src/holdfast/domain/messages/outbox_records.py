@@ -8,7 +8,7 @@ whether it left, the message is parked, and never the task that it is about.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -73,7 +73,7 @@ def queue(outbox: Outbox, queued: MessageQueued, moment: float) -> str:
     return ""
 
 
-def flag(outbox: Outbox, flagged: MessageFlagged) -> str:
+def flag(outbox: Outbox, flagged: MessageFlagged, moment: float) -> str:
     """Applies a decision; returns why it cannot be, or nothing."""
     if (found := outbox.get(flagged.key)) is None:
         return f"the message {flagged.key!r} is not in the outbox"
@@ -87,11 +87,18 @@ def flag(outbox: Outbox, flagged: MessageFlagged) -> str:
     return ""
 
 
-def begin(outbox: Outbox, key: str) -> str:
+class Begun(Protocol):
+    """An intent to publish."""
+
+    @property
+    def key(self) -> str: ...
+
+
+def begin(outbox: Outbox, intended: Begun, moment: float) -> str:
     """Counts a try; returns why there can be none, or nothing."""
-    if (found := outbox.get(key)) is None:
-        return f"the message {key!r} is not in the outbox"
-    outbox[key] = replace(found, tries=found.tries + 1)
+    if (found := outbox.get(intended.key)) is None:
+        return f"the message {intended.key!r} is not in the outbox"
+    outbox[intended.key] = replace(found, tries=found.tries + 1)
     return ""
 
 

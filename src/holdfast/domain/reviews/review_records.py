@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 Side = Literal["old", "new"]
 Verdict = Literal["approve", "send_back"]
@@ -87,25 +88,16 @@ class ReviewSubmitted(msgspec.Struct, frozen=True):
     comments: tuple[ReviewComment, ...] = ()
 
 
-class DraftReview(msgspec.Struct, frozen=True):
-    by: str
+class DraftReview(ReviewDrafted, frozen=True, kw_only=True):
+    """A draft, and when it was saved."""
+
     at: float
-    candidate: str
-    summary: str = ""
-    comments: tuple[ReviewComment, ...] = ()
 
 
-class PastReview(msgspec.Struct, frozen=True):
-    """The last review that a person has submitted."""
+class PastReview(ReviewSubmitted, frozen=True, kw_only=True):
+    """The last review that a person has submitted, and when."""
 
-    by: str
     at: float
-    candidate: str
-    verdict: Verdict
-    merged: str = ""
-    target: str = ""
-    summary: str = ""
-    comments: tuple[ReviewComment, ...] = ()
 
 
 class TaskReviews(msgspec.Struct, frozen=True):
@@ -125,17 +117,13 @@ class TaskReviews(msgspec.Struct, frozen=True):
     def drafted(self, entry: ReviewDrafted, at: float) -> TaskReviews:
         kept = tuple(each for each in self.drafts if each.by != entry.by)
         if entry.summary or entry.comments:
-            kept = (*kept, DraftReview(entry.by, at, entry.candidate, entry.summary, entry.comments))
+            kept = (*kept, DraftReview(**asdict(entry), at=at))
         return TaskReviews(kept[-REVIEWERS_MAX:], self.submitted)
 
     def reviewed(self, entry: ReviewSubmitted, at: float) -> TaskReviews:
         drafts = tuple(each for each in self.drafts if each.by != entry.by)
         kept = tuple(each for each in self.submitted if each.by != entry.by)
-        places = {"merged": entry.merged, "target": entry.target}
-        made = PastReview(
-            entry.by, at, entry.candidate, entry.verdict, **places, summary=entry.summary, comments=entry.comments
-        )
-        return TaskReviews(drafts, (*kept, made)[-REVIEWERS_MAX:])
+        return TaskReviews(drafts, (*kept, PastReview(**asdict(entry), at=at))[-REVIEWERS_MAX:])
 
 
 def feedback_text(summary: str, comments: tuple[ReviewComment, ...]) -> str:

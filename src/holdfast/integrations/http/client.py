@@ -1,7 +1,7 @@
 """One service, asked by HTTP.
 
 The errors say what is known. `ServiceAway`: it was not carried out, and may be asked again. `AnswerLost`: nobody
-knows. `RateLimited`: not before a time. `ServiceRefused`: the service said no, and will again. No error and no log
+knows. `ServiceLimited`: not before a time. `ServiceRefused`: the service said no, and will again. No error and no log
 repeats a header, a body that was sent, or the query of an address.
 """
 
@@ -23,8 +23,8 @@ from holdfast.errors import (
     PublishFailed,
     PublishRefused,
     PublishUnclear,
-    RateLimited,
     ServiceAway,
+    ServiceLimited,
     ServiceRefused,
 )
 
@@ -172,7 +172,7 @@ class HttpClient:
             return HttpAnswer(status, {name.lower(): value for name, value in answer.headers.items()}, answer.content)
         limited = answer.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in answer.headers
         if status == 429 or (status == 403 and (limited or b"secondary rate limit" in answer.content.lower())):
-            raise RateLimited(service=self.service, asked=asked, until=_until(answer.headers))
+            raise ServiceLimited(service=self.service, asked=asked, until=_until(answer.headers))
         if status in _AWAY:
             raise ServiceAway(service=self.service, asked=asked, reason=f"it answered {status}")
         raise ServiceRefused(service=self.service, asked=asked, status=status, detail=_detail(answer.content))
@@ -183,7 +183,7 @@ def as_published(key: str) -> Iterator[None]:
     """Turns what a service did not do into what that means for a message."""
     try:
         yield
-    except RateLimited as error:
+    except ServiceLimited as error:
         raise PublishFailed(key=key, reason=error, until=error.facts["until"]) from error
     except ServiceAway as error:
         raise PublishFailed(key=key, reason=error) from error

@@ -42,7 +42,7 @@ def flag_message(ledger: Ledger, flagged: MessageFlagged, actor: str = ACTOR) ->
 
 
 class Sender:
-    """Also an observer of the ledger, by which it is woken. `failed` is told of an error that ends the run."""
+    """Also an observer of the ledger, by which it is woken. `failed` gets an error that ends the run."""
 
     name = "outbox"
     cursor: Ref | None = None

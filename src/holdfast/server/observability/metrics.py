@@ -22,8 +22,7 @@ from holdfast import __version__
 from holdfast.clock import monotonic, wall
 from holdfast.domain import effect_entries, entries
 from holdfast.domain.fsm import Reason
-from holdfast.domain.spend import Spend
-from holdfast.domain.state import DAY_S
+from holdfast.domain.spend import DAY_S, Spend
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
@@ -32,6 +31,7 @@ from holdfast.orchestrator.loop import Loop
 from holdfast.server.access.denials import Denials
 from holdfast.server.event_feed import Feed
 from holdfast.storage.journal.entry import Entry
+from holdfast.views.connections.outbox import MESSAGE_STATES, message_rows
 
 Kind = Literal["counter", "gauge", "histogram"]
 # Each step about twice the one before: from a sync on a fast disk to the slowest gate.
@@ -92,6 +92,8 @@ NAMES = _listed(
     ("holdfast_tasks", "gauge", ("state",), "Tasks by state."),
     ("holdfast_tasks_parked", "gauge", (), "Tasks that wait for a person to decide (`holdfast resolve`)."),
     ("holdfast_tasks_asking", "gauge", (), "Tasks whose agent waits for a person's answer (`holdfast questions`)."),
+    ("holdfast_outbox_messages", "gauge", ("state",),
+     "Messages that have not left (`holdfast outbox`): due, waits, or parked for a person."),
     ("holdfast_tasks_held", "gauge", (), "Tasks that the loop leaves alone for now, as `holdfast status` explains."),
     ("holdfast_tasks_unfiled", "gauge", (), "Tasks that came through the API and whose file is not yet written."),
     ("holdfast_agents", "gauge", (), "Agents of this machine at work."),
@@ -291,6 +293,8 @@ class _Scraped:
         yield _gauge("holdfast_tasks", {(state.value,): states[state] for state in TaskState})
         yield _gauge("holdfast_tasks_parked", sum(map(bool, map(attrgetter("parked"), tasks))))
         yield _gauge("holdfast_tasks_asking", len(asking))
+        kept = Counts(row.state for row in message_rows(ledger.state, wall()))
+        yield _gauge("holdfast_outbox_messages", {(name,): kept[name] for name in MESSAGE_STATES})
         yield _gauge("holdfast_tasks_held", len(loop.holds.keys() - {ALL}))
         yield _gauge("holdfast_tasks_unfiled", sum(map(bool, map(attrgetter("unfiled"), tasks))))
         yield _gauge("holdfast_agents", len(at_work))

@@ -25,13 +25,13 @@ from holdfast.server.routes import (
     health,
     journal,
     observability,
-    outbox,
     outputs,
     quality,
     status,
     tasks,
     work,
 )
+from holdfast.server.routes.connections import outbox
 from holdfast.server.routes.conversation import reviews
 
 

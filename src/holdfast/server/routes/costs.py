@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.domain.spend import Spend
-from holdfast.domain.state import DAY_S, DAYS_KEPT
+from holdfast.domain.spend import DAY_S, DAYS_KEPT, Spend
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 

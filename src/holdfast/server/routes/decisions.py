@@ -14,10 +14,10 @@ from holdfast.backlog.sync import EDITABLE
 from holdfast.backlog.yaml_blocks import without_blocks
 from holdfast.backlog.yaml_edit import edited
 from holdfast.decisions import new_tasks
+from holdfast.decisions.connections.pull_requests import ROUNDS_MAX, PullDecision
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.conversations import MESSAGE_CHARS_MAX
 from holdfast.decisions.mailbox import DECISIONS, decide
-from holdfast.decisions.outgoing import ROUNDS_MAX, PullDecision
 from holdfast.decisions.tasks import end_attempt
 from holdfast.domain.definition import Definition, parse, problems_of
 from holdfast.domain.fsm import Reason

@@ -87,7 +87,7 @@ def history(api: Api, ask: Ask) -> History:
         after = (epoch_of(run), seq - 1) if run else None
     page = api.context.ledger.page(WantedPage(task.id), after, query.limit, end=api.feed.end)
     events = [
-        Told(**msgspec.structs.asdict(event_of(run, entry)), words=story.words(entry), plain=plain_words(entry))
+        Told(**msgspec.structs.asdict(event_of(run, entry)), words=story.full_words(entry), plain=plain_words(entry))
         for run, entry in page.items
     ]
     return History(events, page.next)

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast import __version__
-from holdfast.domain.spend import Spend
-from holdfast.domain.state import DAY_S
+from holdfast.domain.spend import DAY_S, Spend
 from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.engine import outages
 from holdfast.engine.outages import OutageRow

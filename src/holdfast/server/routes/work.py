@@ -112,7 +112,7 @@ def beat_of(decision: DecisionContext, ask: Ask, task: Task) -> Claimed:
 def start(decision: DecisionContext, ask: Ask) -> Now:
     if _is_own_agent(ask, decision.task(ask.task).attempt.id):
         return _now(decision, ask, "your runner has said so")
-    remote_claims.start(decision, ask.task, ask.body.claim)
+    remote_claims.report_start(decision, ask.task, ask.body.claim)
     return _now(decision, ask)
 
 

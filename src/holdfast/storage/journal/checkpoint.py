@@ -112,7 +112,7 @@ class _Unread(msgspec.Struct, frozen=True):
     first: bytes
     position: Position
     count: int
-    tell: Callable[[str, int], None]
+    note_scan: Callable[[str, int], None]
 
     def body(self) -> tuple[bytes, int]:
         try:
@@ -147,7 +147,7 @@ class _Unread(msgspec.Struct, frozen=True):
             count += 1
             if (run, entry.seq) == (last.run, last.seq):
                 break
-        self.tell(reason, count)
+        self.note_scan(reason, count)
         return pairing.executed()
 
 
@@ -222,7 +222,7 @@ def _digest(head: bytes, body: bytes) -> bytes:
 
 
 def _load(chain: Chain, files: Files, fold: Fold, found: Recovered) -> tuple[Position, _Runs, Pairing]:
-    def tell(reason: str, entries: int) -> None:
+    def note_scan(reason: str, entries: int) -> None:
         found.scanned, found.entries_read = reason, found.entries_read + entries
 
     (first, body), (index_first, _) = map(_read, (files.tasks, files.uncommitted))
@@ -239,7 +239,7 @@ def _load(chain: Chain, files: Files, fold: Fold, found: Recovered) -> tuple[Pos
         fold.load(_lines(files.tasks, body, tasks.lines))
     except (msgspec.MsgspecError, ValueError, LookupError) as error:
         raise _Unusable(f"the checkpoint does not read ({error})") from error
-    unread = _Unread(chain.wal, files.idempotency, keys_first, keys.position, keys.lines, tell=tell)
+    unread = _Unread(chain.wal, files.idempotency, keys_first, keys.position, keys.lines, note_scan=note_scan)
     return tasks.position, tasks.runs, Pairing(index.open, Keys(unread))
 
 

@@ -42,7 +42,7 @@ def id_of(layout: Layout) -> str:
     return known.id if known is not None and _ID.fullmatch(known.id) else ""
 
 
-def told(original: Path) -> str:
+def copy_notice(original: Path) -> str:
     return (
         f"this data root is a copy of {original}: its agents are the original's, and are left alone; what they were at "
         "goes on here from its last turn"

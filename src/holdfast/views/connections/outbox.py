@@ -6,7 +6,9 @@ import msgspec
 
 from holdfast.domain.messages.outbox_records import Outgoing, is_ready
 from holdfast.domain.state import State
-from holdfast.domain.wording import moment
+from holdfast.domain.wording import moment, plural
+
+MESSAGE_STATES = ("due", "waits", "parked")
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +53,12 @@ def _row(message: Outgoing, ready: bool, now: float) -> MessageRow:
         queued_at=message.queued_at,
         not_before=message.not_before,
     )
+
+
+def outbox_words(rows: list[MessageRow]) -> str:
+    """The outbox in a line; empty where nothing waits in it."""
+    if not rows:
+        return ""
+    parked = sum(row.state == "parked" for row in rows)
+    asks = f", {parked} of them for you: `holdfast outbox`" if parked else ""
+    return f"{plural(len(rows), 'message waits', 'messages wait')}{asks}"

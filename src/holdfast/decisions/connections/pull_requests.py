@@ -1,4 +1,4 @@
-"""Decisions about what leaves: messages in the outbox, and pull requests."""
+"""Decisions about pull requests: look at one now, close or merge it, open another, allow more rounds."""
 
 from __future__ import annotations
 
@@ -10,37 +10,17 @@ from msgspec import Meta
 from holdfast.decisions.context import Answer, DecisionContext, refused
 from holdfast.decisions.tasks import who_goes_on
 from holdfast.domain.fsm import Reason
-from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued
+from holdfast.domain.messages.outbox_records import MessageQueued
 from holdfast.domain.pull_requests.pull_records import PullRequest, PullRequestSteered
 from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.errors import InputError, MessageUnknown
+from holdfast.errors import InputError
 from holdfast.integrations.outbox.sender import queue_messages
 from holdfast.integrations.pull_requests.landing import STEER
 from holdfast.integrations.pull_requests.poll import PARKED, POLL, is_waiting
 
-MessageDecision = Literal["retry", "sent", "dropped"]
 PullDecision = Literal["refresh", "close", "merge", "open", "rounds"]
 ROUNDS_MAX = 1000
-
-
-class MessageChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`how`: `retry` sends it again at once, `sent` says that it has left, `dropped` gives it up."""
-
-    key: str
-    how: MessageDecision
-
-
-def decide_message(decision: DecisionContext, asked: MessageChoice) -> Answer:
-    if not decision.has_begun():
-        if asked.key not in decision.ledger.state.outbox:
-            raise MessageUnknown(key=asked.key)
-        flagged = MessageFlagged(key=asked.key, how=asked.how, reason=f"{decision.by} said so")
-        decision.append([decision.record("message_flagged", 0, msgspec.to_builtins(flagged))])
-    return decision.answer(key=asked.key, how=asked.how)
-
-
-# -- pull requests ----------------------------------------------------------------------------------------------------
 
 
 class PullSteering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.clock import wall
+from holdfast.decisions.connections.outbox import MessageDecision
 from holdfast.decisions.context import DecisionContext
 from holdfast.decisions.mailbox import decide
-from holdfast.decisions.outgoing import MessageDecision
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
-from holdfast.views.outbox import MessageRow, message_rows
+from holdfast.views.connections.outbox import MessageRow, message_rows
 
 
 class MessageList(msgspec.Struct, frozen=True):

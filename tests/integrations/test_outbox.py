@@ -1,0 +1,216 @@
+"""Messages leave once: refused, lost, killed and repeated, counted at their receiver."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import wiring
+from holdfast.app import App
+from holdfast.domain.messages import outbox_records
+from holdfast.domain.messages.outbox_records import Outgoing
+from holdfast.engine.context import RunContext
+from holdfast.engine.effects import POINTS
+from holdfast.integrations.outbox.publish import PUBLISH_POINTS
+from holdfast.integrations.outbox.sender import Sender
+from holdfast.orchestrator.loop import Loop
+from holdfast.wiring import run_context
+from kit import TOP
+from kit.program import QUICK, holdfast
+from kit.project import sound, state
+from kit.receiver import ASKABLE, MUTE, publishers, queue, received
+from kit.server import served
+from kit.waiting import wait_for
+
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "5"))
+KEYS = ("one", "two", "three")
+ENTRIES = ("message_queued", "task_publish_intent", "task_publish_confirmed", "task_publish_failed")
+
+
+@contextmanager
+def short_run(repo: Path) -> Iterator[RunContext]:
+    with run_context(App.find(repo, environ=QUICK), works=False) as context:
+        yield context
+
+
+def killable(repo: Path, inbox: Path, *arguments: str, points: str = "") -> int:
+    """`holdfast` as a process of its own, whose messages reach the file."""
+    command = [sys.executable, str(TOP / "tests" / "kit" / "receiver.py"), str(inbox), *arguments]
+    env = {**os.environ, **QUICK, "PYTHONPATH": str(TOP / "tests"), "HOLDFAST_CRASH_AT": points}
+    return subprocess.run(command, cwd=repo, env=env, capture_output=True, timeout=240, check=False).returncode
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the messages of runs in this process end."""
+    path = tmp_path / "inbox"
+    monkeypatch.setattr(wiring, "build_publishers", lambda config: publishers(path))
+    return path
+
+
+def test_a_message_leaves_in_the_next_run_and_never_again(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        assert queue(context, *KEYS) == list(KEYS)
+        assert queue(context, *KEYS, "four") == ["four"], "what was queued before is not queued again"
+    holdfast(repo, "run")
+    assert received(inbox) == dict.fromkeys((*KEYS, "four"), 1) and not state(repo).outbox
+    with short_run(repo) as context:
+        assert queue(context, *KEYS) == [], "a key that has left stays used"
+    holdfast(repo, "run")
+    assert received(inbox)["one"] == 1
+    sound(repo)
+
+
+def test_a_message_waits_for_the_one_before_it(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "second", "first", after={"second": "first"})
+    holdfast(repo, "run")
+    assert inbox.read_text().split() == ["first", "second"]
+
+
+def test_a_failed_message_is_kept_and_a_run_does_not_wait_for_it(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "late", trouble="away")
+    assert "nobody is there" in holdfast(repo, "run", "--plain")
+    [left] = state(repo).outbox.values()
+    assert (left.tries, left.parked, received(inbox)) == (1, "", {}) and left.not_before > 0
+    assert "nobody is there" in holdfast(repo, "outbox")
+    holdfast(repo, "outbox", "--retry", "late")
+    holdfast(repo, "run")
+    assert received(inbox) == {"late": 1} and holdfast(repo, "outbox") == "Nothing waits to be sent.\n"
+
+
+def test_a_lost_answer_is_asked_for_and_the_message_not_repeated(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "lost", trouble="loses")
+    holdfast(repo, "run")
+    assert received(inbox) == {"lost": 1}, "the fault did not fire"
+    assert "lost" in state(repo).outbox, "nobody knows yet"
+    holdfast(repo, "outbox", "--retry", "lost")
+    holdfast(repo, "run")
+    assert received(inbox) == {"lost": 1} and not state(repo).outbox
+
+
+@pytest.mark.parametrize(("channel", "trouble"), [(ASKABLE, "refuses"), (MUTE, "loses")])
+def test_a_message_in_doubt_is_parked(repo: Path, inbox: Path, channel: str, trouble: str) -> None:
+    with short_run(repo) as context:
+        queue(context, "odd", channel=channel, trouble=trouble)
+    holdfast(repo, "run")
+    holdfast(repo, "run")
+    before = dict(received(inbox))
+    assert state(repo).outbox["odd"].parked and before == ({"odd": 1} if channel == MUTE else {})
+    assert "--drop odd" in holdfast(repo, "outbox") and "1 of them for you" in holdfast(repo, "status")
+    assert "waits for you" in holdfast(repo, "check")
+    holdfast(repo, "outbox", "--sent" if channel == MUTE else "--drop", "odd")
+    holdfast(repo, "run")
+    assert not state(repo).outbox and received(inbox) == before
+    sound(repo)
+
+
+def test_a_decision_about_an_unknown_message_changes_nothing(repo: Path) -> None:
+    assert "holdfast outbox" in holdfast(repo, "outbox", "--drop", "nothing", code=2)
+
+
+def test_an_unknown_channel_keeps_the_message(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "odd", channel="pigeon")
+    holdfast(repo, "run")
+    assert "no publisher" in state(repo).outbox["odd"].reason
+
+
+@pytest.mark.parametrize("channel", [ASKABLE, MUTE])
+@pytest.mark.parametrize(
+    "point",
+    [
+        *(name for name in POINTS if name.startswith("effect.publish.")),
+        *(f"append.{name}.{when}" for name in ENTRIES[1:3] for when in ("before", "after")),
+        *PUBLISH_POINTS[1:],
+    ],
+)
+def test_a_kill_at_each_point_loses_and_doubles_nothing(repo: Path, inbox: Path, point: str, channel: str) -> None:
+    with short_run(repo) as context:
+        queue(context, *KEYS, channel=channel)
+    assert killable(repo, inbox, "run", points=f"{point}:2") == -signal.SIGKILL, "the fault did not fire"
+    sound(repo)
+    for _ in range(2):
+        assert killable(repo, inbox, "run") == 0
+        for key, message in state(repo).outbox.items():
+            # One that nobody can ask for is parked, whether it left or not; a person knows.
+            holdfast(repo, "outbox", "--retry" if channel == ASKABLE or not received(inbox)[key] else "--sent", key)
+            assert channel == ASKABLE or message.parked
+    assert received(inbox) == dict.fromkeys(KEYS, 1) and not state(repo).outbox
+    sound(repo)
+
+
+def test_a_kill_while_the_receiver_is_asked_repeats_nothing(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "lost", trouble="loses")
+    holdfast(repo, "run")
+    holdfast(repo, "outbox", "--retry", "lost")
+    assert killable(repo, inbox, "run", points="publish.asked:1") == -signal.SIGKILL, "the fault did not fire"
+    holdfast(repo, "outbox", "--retry", "lost", code=0)
+    holdfast(repo, "run")
+    assert received(inbox) == {"lost": 1} and not state(repo).outbox
+
+
+@pytest.mark.heavy
+def test_kills_at_random_points_lose_and_double_nothing(repo: Path, inbox: Path) -> None:
+    chance, keys = random.Random(int(os.environ.get("HOLDFAST_SEED", "1"))), [f"m{number}" for number in range(40)]
+    with short_run(repo) as context:
+        queue(context, *keys)
+    killed = 0
+    while killed < KILLS and state(repo).outbox:
+        point = f"{chance.choice(['append.*', 'effect.*', 'publish.*'])}:{chance.randint(1, 9)}"
+        killed += killable(repo, inbox, "run", points=point) == -signal.SIGKILL
+        for key in state(repo).outbox:
+            holdfast(repo, "outbox", "--retry", key)
+    holdfast(repo, "run")
+    assert killed and received(inbox) == dict.fromkeys(keys, 1) and not state(repo).outbox
+    sound(repo)
+
+
+def test_an_error_that_ends_the_journal_ends_the_run(repo: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Exception):
+        pass
+
+    def breaks(sender: Sender, message: Outgoing) -> None:
+        raise Broken
+
+    monkeypatch.setattr(Sender, "_send", breaks)
+    with run_context(App.find(repo, environ=QUICK)) as context:
+        queue(context, "one")
+        with pytest.raises(Broken):
+            Loop(context).run()
+
+
+def test_the_pause_grows_and_has_an_end() -> None:
+    assert [outbox_records.pause_s(tries) for tries in (1, 2, 3, 40)] == [5.0, 10.0, 20.0, 3600.0]
+
+
+def test_the_next_moment_is_that_of_the_message_that_waits_least() -> None:
+    def made(key: str, **facts: object) -> Outgoing:
+        return Outgoing(key=key, channel=ASKABLE, **facts)  # type: ignore[arg-type]
+
+    outbox = {each.key: each for each in (made("a", parked="x"), made("b", not_before=9.0), made("c", after="b"))}
+    assert outbox_records.next_due(outbox, 5.0) is None and outbox_records.next_moment(outbox) == 9.0
+    assert outbox_records.next_due(outbox, 9.0) is outbox["b"]
+
+
+def test_the_api_lists_and_decides(repo: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "odd", channel="pigeon")
+    with served(repo) as server:
+        wait_for(lambda: server.operator.get("/outbox")["messages"][0]["state"] == "waits", "a try has failed")
+        assert "no publisher" in server.operator.get("/outbox")["messages"][0]["why"]
+        chosen = {"key": "odd", "how": "dropped"}
+        assert server.operator.post("/outbox", chosen) == chosen
+        assert server.operator.get("/outbox") == {"messages": []}
+        assert server.operator.ask("POST", "/outbox", chosen).status == 422
