@@ -131,7 +131,9 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
-    effects[PublishIntended] = Publish(build_publishers(app.repo, layout, app.config), lambda: ledger.state.outbox)
+    remote = GitRemote(app.repo, layout, app.config.pull_requests)
+    publishers = {**pull_request_publishers(remote, app.config.pull_requests), **build_publishers(app.config)}
+    effects[PublishIntended] = Publish(publishers, lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
     assert isinstance(verify, Verify)
@@ -189,9 +191,9 @@ def build_effects(
     }
 
 
-def build_publishers(repo: Path, layout: Layout, config: Config) -> dict[str, Publisher]:
-    """The one registry of publishers, each under the name of its channel."""
-    return {**pull_request_publishers(GitRemote(repo, layout, config.pull_requests), config.pull_requests)}
+def build_publishers(config: Config) -> dict[str, Publisher]:
+    """The one registry of publishers, each under the name of its channel, beside those that need a git remote."""
+    return {}
 
 
 def _audit_key(repo: Path, config: Config) -> str:

@@ -1,7 +1,7 @@
 """GitHub and GitLab on loopback, as far as pull requests go: what they keep, and how they fail.
 
 The repository behind it is a bare one with real commits: a merge or a squash is made there by git. Each request is
-counted, so a test can say what arrived. A fault is told beforehand, and `fired` says whether it took place.
+counted, so a test can say what arrived. A fault is set beforehand, and `fired` says whether it took place.
 """
 
 from __future__ import annotations

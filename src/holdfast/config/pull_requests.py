@@ -17,7 +17,7 @@ ForgeName = Literal["github", "gitlab"]
 
 class PullRequestSettings(msgspec.Struct, frozen=True):
     forge: Annotated[
-        ForgeName | None, Meta(description="who has the pull requests: github, gitlab; null: as the remote's host says")
+        ForgeName | None, Meta(description="service that has the pull requests; null: as the host of the remote says")
     ] = None
     remote: Annotated[Text, Meta(description="git remote to which the branch of a task is pushed")] = "origin"
     base_remote: Annotated[

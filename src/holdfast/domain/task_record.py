@@ -23,13 +23,7 @@ from holdfast.domain.entries import (
     TaskMoved,
     TurnUndone,
 )
-from holdfast.domain.pull_requests import pull_records
-from holdfast.domain.pull_requests.pull_records import (
-    PullRequest,
-    PullRequestPublished,
-    PullRequestSeen,
-    PullRequestSteered,
-)
+from holdfast.domain.pull_requests.pull_records import PullRequest
 from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
@@ -397,19 +391,3 @@ def close_effect(task: Task, decision_type: str, reason: str, result: Mapping[st
             task.landing = replace(task.landing, commit=str(result["new"]), branch=branch, old=old)
         case kind if kind.endswith(("_parked", "_abandoned")):
             task.parked = f"{kind}: {reason}"
-
-
-def fold_pull(task: Task, entry: PullRequestPublished | PullRequestSeen | PullRequestSteered) -> None:
-    match entry:
-        case PullRequestPublished():
-            task.pull = pull_records.published(task.pull, entry)
-        case PullRequestSeen():
-            task.pull = pull_records.seen(task.pull, entry)
-        case PullRequestSteered():
-            task.pull = replace(task.pull or PullRequest(), rounds_max=entry.rounds_max)
-
-
-def fold_sent(task: Task | None, channel: str, content: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """A message about the task has left."""
-    if task is not None and channel in ("push", "pull_request"):
-        task.pull = pull_records.sent(task.pull, channel, content, result)

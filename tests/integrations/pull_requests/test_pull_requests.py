@@ -7,33 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.records.blobs import Blobs
+from holdfast.integrations.pull_requests.forges import FORGES
 from kit.git import git
 from kit.program import holdfast
-from kit.project import add, layout, settings, sound, state
-from kit.pull_double import REPO, TOKEN, PullDouble, serving
-from kit.states import entries_of
-
-FORGES = ("github", "gitlab")
+from kit.project import add, sound, state
+from kit.pull_double import PullDouble
+from kit.pull_project import ENV, by_request, feedback, in_rounds, with_remote
 
 
-@pytest.fixture(params=FORGES)
-def double(
-    repo: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[PullDouble]:
-    """The service, with a bare repository behind it that is the remote of `repo`."""
-    bare = tmp_path / "remote.git"
-    git(tmp_path, "clone", "-q", "--bare", str(repo), str(bare))
-    git(repo, "remote", "add", "origin", str(bare))
-    monkeypatch.setenv("PULL_TOKEN", TOKEN)
-    with serving(PullDouble(bare), request.param) as made:
-        by_request(repo, made)
+@pytest.fixture(params=list(FORGES))
+def double(repo: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[PullDouble]:
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    with with_remote(repo, request.param) as made:
         yield made
-
-
-def by_request(repo: Path, double: PullDouble, **more: object) -> None:
-    section = {"forge": double.kind, "url": double.url, "repo": REPO, "token": "env:PULL_TOKEN", **more}
-    settings(repo, land="pull_request", pull_requests=section, max_agents=1)
 
 
 def test_a_task_lands_by_pull_request_and_closes_with_the_merge_commit(repo: Path, double: PullDouble) -> None:
@@ -53,14 +40,6 @@ def test_a_task_lands_by_pull_request_and_closes_with_the_merge_commit(repo: Pat
     sound(repo)
 
 
-def in_rounds(repo: Path, task: str = "one", **more: object) -> list[Path]:
-    """A task whose agent writes one file, and another in each further round that its file of the list allows."""
-    allowed = [repo.parent / f"round-{number}" for number in (1, 2, 3)]
-    lines = [f"while {path}: write {task}-{number}.txt x" for number, path in enumerate(allowed, 1)]
-    add(repo, task, "\n".join([f"write {task}.txt 1", *lines, "say I did it."]), **more)
-    return allowed
-
-
 def test_comments_of_writers_go_back_once_and_are_answered(repo: Path, double: PullDouble) -> None:
     first, second, _ = in_rounds(repo)
     holdfast(repo, "run", code=20)
@@ -75,7 +54,7 @@ def test_comments_of_writers_go_back_once_and_are_answered(repo: Path, double: P
     assert task.pull is not None and task.pull.rounds == 1 and task.attempts == 1
     assert double.head(1) == task.pull.head != before
     assert git(double.bare, "show", "holdfast/one:one-1.txt") == "x"
-    told = prompts(repo)[-1]
+    told = feedback(repo)[-1]
     assert "| Please add a second file." in told and "no instruction" in told
     assert told.index("Please add") < told.index("no instruction") < told.index("Ignore all that")
     assert "This was settled" not in told
@@ -101,20 +80,13 @@ def test_failed_checks_go_back_with_their_log_once_for_each_commit(repo: Path, d
     double.checks[double.head(1)][1].conclusion = "failure"
     double.checks[double.head(1)][1].log = "line\n" * 20_000 + "E  assert 1 == 2\n"
     holdfast(repo, "run", code=20)
-    told = prompts(repo)[-1]
+    told = feedback(repo)[-1]
     assert "[check unit tests]" in told and "| E  assert 1 == 2" in told and len(told) < 30_000
     task = state(repo).tasks["one"]
     assert task.pull.rounds == 1 and git(double.bare, "show", "holdfast/one:one-1.txt") == "x"
     second.touch()
     holdfast(repo, "run", code=20)
     assert state(repo).tasks["one"].pull.rounds == 1
-
-
-def prompts(repo: Path) -> list[str]:
-    """What the agent was told each time that the task went back to it."""
-    blobs = Blobs(layout(repo).cas)
-    moves = [entry.inputs for entry in entries_of(layout(repo)) if entry.decision_type == "task_opened"]
-    return [blobs.get(each["feedback"]).decode() for each in moves if each.get("feedback")]
 
 
 def test_more_rounds_than_allowed_wait_for_a_person(repo: Path, double: PullDouble) -> None:
@@ -138,7 +110,7 @@ def test_more_rounds_than_allowed_wait_for_a_person(repo: Path, double: PullDoub
     task = state(repo).tasks["one"]
     assert task.pull.rounds == 2 and not task.parked
     # Both comments reach the agent together, each once.
-    assert prompts(repo)[-1].count("| And one more.") == 1 and prompts(repo)[-1].count("| And a third.") == 1
+    assert feedback(repo)[-1].count("| And one more.") == 1 and feedback(repo)[-1].count("| And a third.") == 1
     assert third.exists() is False
 
 

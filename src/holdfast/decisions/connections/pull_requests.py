@@ -50,7 +50,7 @@ def steer_pull(decision: DecisionContext, asked: PullSteering) -> Answer:
 
 
 def _refresh(decision: DecisionContext, task: Task) -> Answer:
-    """A run is told to look; without one it is done here."""
+    """Has the run look; without one it is done here."""
     context = decision.context
     if decision.is_run:
         context.poke(POLL)

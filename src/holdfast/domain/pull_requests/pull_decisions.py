@@ -142,13 +142,13 @@ def _failing(checks: Sequence[CheckRun]) -> str:
     return f"failed checks: {', '.join(each.name for each in checks[:5])}" if checks else ""
 
 
-# -- what the agent is told -------------------------------------------------------------------------------------------
+# -- the words for the agent ------------------------------------------------------------------------------------------
 
 
 def feedback_text(
     view: PullView, asking: Sequence[PullComment], others: Sequence[PullComment], failed: Sequence[CheckRun]
 ) -> str:
-    """All that the agent is told. What others wrote stands in marked blocks with its source, each line quoted."""
+    """All the words for the agent. What others wrote stands in marked blocks with its source, each line quoted."""
     parts = [f"Your work is in the pull request {view.url or f'#{view.number}'}. It cannot be merged yet."]
     if asking:
         parts.append("People who may change this repository ask for these changes. Make them, or say why not:")

@@ -35,8 +35,8 @@ class PullRequestPublished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullRequestSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """Something new at the service. `comments`: those that go to the agent, by id; `feedback`: the blob with all that
-    it is told. `judged`: the commit whose failed checks are among it. `why`: the step that is due, in words."""
+    """Something new at the service. `comments`: those that go to the agent, by id; `feedback`: the blob with the
+    words for it. `judged`: the commit whose failed checks are among it. `why`: the step that is due, in words."""
 
     task: str
     number: int
@@ -96,8 +96,20 @@ class PullRequest(msgspec.Struct, frozen=True, gc=False):
 # -- what entries make of it ------------------------------------------------------------------------------------------
 
 
-def published(pull: PullRequest | None, entry: PullRequestPublished) -> PullRequest:
+def folded(pull: PullRequest | None, entry: msgspec.Struct, moment: float = 0.0) -> PullRequest:
+    """The record after an entry about it."""
     pull = pull or PullRequest()
+    match entry:
+        case PullRequestPublished():
+            return _published(pull, entry)
+        case PullRequestSeen():
+            return _seen(pull, entry)
+        case PullRequestSteered():
+            return replace(pull, rounds_max=entry.rounds_max)
+    raise TypeError(entry)
+
+
+def _published(pull: PullRequest, entry: PullRequestPublished) -> PullRequest:
     heads = (*(each for each in pull.heads if each != entry.head), entry.head)[-HEADS_KEPT:]
     # Its checks are those of another commit.
     checks = pull.checks if entry.head == pull.head else ""
@@ -107,8 +119,7 @@ def published(pull: PullRequest | None, entry: PullRequestPublished) -> PullRequ
     )
 
 
-def seen(pull: PullRequest | None, entry: PullRequestSeen) -> PullRequest:
-    pull = pull or PullRequest()
+def _seen(pull: PullRequest, entry: PullRequestSeen) -> PullRequest:
     known = set(pull.seen)
     new = tuple(each for each in entry.comments if each not in known)
     return replace(
@@ -126,8 +137,12 @@ def seen(pull: PullRequest | None, entry: PullRequestSeen) -> PullRequest:
     )
 
 
-def sent(pull: PullRequest | None, channel: str, content: Mapping[str, Any], result: Mapping[str, Any]) -> PullRequest:
-    """A message about it has left. What it told may be older than what was seen since."""
+def sent(
+    pull: PullRequest | None, channel: str, content: Mapping[str, Any], result: Mapping[str, Any]
+) -> PullRequest | None:
+    """A message of the task has left. What it told may be older than what was seen since."""
+    if channel not in ("push", "pull_request") or content.get("delete"):
+        return pull
     pull = pull or PullRequest()
     if channel == "push":
         head = str(content.get("head", ""))
@@ -139,9 +154,9 @@ def sent(pull: PullRequest | None, channel: str, content: Mapping[str, Any], res
     return replace(pull, number=number, url=str(result.get("url", "") or pull.url), state=state)
 
 
-def moved(pull: PullRequest, reason: str) -> PullRequest:
+def moved(pull: PullRequest | None, reason: str) -> PullRequest | None:
     """What was due is done by a move for that reason."""
-    if reason != REASONS.get(pull.due):
+    if pull is None or reason != REASONS.get(pull.due):
         return pull
     rounds = pull.rounds + (pull.due == "changes")
     return replace(pull, due="", why="", feedback="", rounds=rounds)
@@ -153,3 +168,4 @@ REASONS: dict[str, str] = {
     "renew": "pull_request_outdated",
     "merged": "pull_request_merged",
 }
+ENTRIES = (PullRequestPublished, PullRequestSeen, PullRequestSteered)

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.domain.definition import Definition
 from holdfast.domain.pull_requests.pull_decisions import MARK
-from holdfast.domain.spend import Spend
+from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
 
 BODY_CHARS_MAX, GOAL_CHARS_MAX, WORDS_CHARS_MAX, TITLE_MAX = 30_000, 12_000, 1_500, 120
@@ -37,16 +37,20 @@ def pull_title(task: str, made: Definition) -> str:
     return words if len(words) <= TITLE_MAX else words[: TITLE_MAX - 1].rstrip() + "…"
 
 
-def pull_body(
-    made: Definition, task: str, attempt: str, gates: Sequence[GateLine], spent: Spend, round_number: int, marks: str
-) -> str:
+def pull_body(made: Definition, task: Task, gates: Sequence[GateLine], *, round_number: int, marks: str) -> str:
     """Goal, verdicts, turns and cost, and the hidden lines."""
-    goal = cut((made.goal or made.title or task).strip(), GOAL_CHARS_MAX)
+    goal = cut((made.goal or made.title or task.id).strip(), GOAL_CHARS_MAX)
     lines = [goal, "", "---", "", "**Gates**", ""]
     lines += [f"- {_cell(each.name)}: {each.outcome}, {each.seconds:.1f} s" for each in gates] or ["- none"]
+    spent = task.spent
     cost = f", {money(spent.usd)}" if spent.usd else ""
     rounds = f", {plural(round_number, 'round')} of changes" if round_number else ""
-    lines += ["", f"Task `{task}`, attempt `{attempt}`, {plural(spent.turns, 'turn')}{cost}{rounds}.", "", marks]
+    lines += [
+        "",
+        f"Task `{task.id}`, attempt `{task.attempt.id}`, {plural(spent.turns, 'turn')}{cost}{rounds}.",
+        "",
+        marks,
+    ]
     return "\n".join(lines)[:BODY_CHARS_MAX]
 
 

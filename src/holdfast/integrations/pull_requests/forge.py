@@ -1,17 +1,16 @@
-"""The contract with a service that has pull requests, and the one registry of those that there are."""
+"""The contract with a service that has pull requests; `forges.py` has the registry of those that there are."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.config.pull_requests import PullRequestSettings
 from holdfast.domain.pull_requests.pull_decisions import CheckRun, PullView
-from holdfast.errors import PullRequestsUnset, ServiceRefused
+from holdfast.errors import ServiceRefused
 
 # An answer that would need more pages than this is cut.
 ITEMS_MAX = 1000
@@ -79,41 +78,6 @@ class ForgeKind(msgspec.Struct, frozen=True):
     api: Callable[[str], str]
     token: str
     rights: str
-
-
-def forges() -> Mapping[str, ForgeKind]:
-    """The one registry, by the name that the settings use."""
-    from holdfast.integrations.pull_requests.github import GITHUB
-    from holdfast.integrations.pull_requests.gitlab import GITLAB
-
-    return {"github": GITHUB, "gitlab": GITLAB}
-
-
-def forge_of(settings: PullRequestSettings, base_url: str, push_url: str) -> Forge:
-    """The service of these remotes. Raises PullRequestsUnset, which says which setting is missing."""
-    known = forges()
-    host, path = split_url(base_url)
-    by_host = (each for each, kind in known.items() if any(part in host for part in kind.hosts))
-    name: str = settings.forge or next(by_host, "")
-    if not name:
-        raise PullRequestsUnset(
-            reason=f"nothing tells which service the remote's host {host or 'without a name'!r} is",
-            way="set pull_requests.forge to github or gitlab",
-        )
-    repo = settings.repo or path
-    if "/" not in repo or (not settings.url and not host):
-        missing = "pull_requests.url and pull_requests.repo" if not host else "pull_requests.repo"
-        raise PullRequestsUnset(reason="the remote's URL does not name the repository there", way=f"set {missing}")
-    kind = known[name]
-    source = split_url(push_url)[1] if push_url != base_url else repo
-    return kind.make(
-        ForgeAddress(
-            api=settings.url or kind.api(host),
-            repo=repo,
-            source=source if "/" in source else repo,
-            token=settings.token or kind.token,
-        )
-    )
 
 
 def split_url(url: str) -> tuple[str, str]:

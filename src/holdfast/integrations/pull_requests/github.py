@@ -19,7 +19,7 @@ from holdfast.integrations.pull_requests.forge import (
 )
 
 RIGHTS = "read and write access to contents and pull requests, and read access to checks and actions"
-# Only who has one of these can have write access; a member need not.
+# Only people with one of these can have write access; a member need not.
 _WRITERS = {"OWNER", "MEMBER", "COLLABORATOR"}
 _MAY_WRITE = {"admin", "write", "maintain"}
 _PASSED = {"success", "neutral", "skipped"}

@@ -103,7 +103,7 @@ class LandingByPullRequest:
             if not reaches(repo, branch, commit) and reaches(repo, commit, at):
                 with contextlib.suppress(LandingLost, LandingWaits):
                     return land(context, task, branch, is_noted=False, old=at, new=commit)
-        # Who has pulled it meanwhile has the files, too.
+        # A person may have pulled it meanwhile, and then has the files, too.
         context.append(context.flagged(task, parked=task.parked, happened=["refresh"]))
         where = branch if reaches(repo, branch, commit) else self.base_ref(context, task)
         asked = ("rev-parse", "--verify", "--quiet", f"{commit}^")
@@ -149,9 +149,8 @@ class LandingByPullRequest:
         root = root_place.id_of(context.layout) or "root"
         mark, head_mark = body.mark(f"{root}/{task.id}"), body.mark(f"{opened}")
         text = body.pull_body(
-            made, task.id, task.attempt.id, self._gates(context, task), task.spent, pull.rounds,
-            marks=f"{mark}\n{head_mark}",
-        )  # fmt: skip
+            made, task, self._gates(context, task), round_number=pull.rounds, marks=f"{mark}\n{head_mark}"
+        )
         settings = self._settings
         content: dict[str, Any] = {
             "branch": branch,

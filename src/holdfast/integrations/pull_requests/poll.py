@@ -140,7 +140,7 @@ class PullRequestPoll:
         return True
 
     def _feedback(self, pull: PullRequest, found: PullStep) -> str:
-        """The blob with what the agent is told, behind what it was not told yet."""
+        """The blob with the words for the agent, behind those that it has not got yet."""
         if not found.feedback:
             return ""
         blobs = self._context.blobs

@@ -15,7 +15,8 @@ from holdfast.domain.messages.outbox_records import Outgoing
 from holdfast.errors import GitFailed, PublishFailed, PublishRefused, PullRequestsUnset, PushRefused, SecretMissing
 from holdfast.integrations.http.client import as_published, expect_extra
 from holdfast.integrations.pull_requests.body import mark
-from holdfast.integrations.pull_requests.forge import Forge, FoundPull, WantedPull, forge_of
+from holdfast.integrations.pull_requests.forge import Forge, FoundPull, WantedPull
+from holdfast.integrations.pull_requests.forges import forge_of
 from holdfast.integrations.pull_requests.landing import PULL, PUSH, REPLY, STEER
 from holdfast.integrations.pull_requests.remote import GitRemote
 from holdfast.ports import Publisher
