@@ -57,6 +57,7 @@ RUN_ELSEWHERE = {
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
     "outbox": "tests/integrations/test_outbox.py",
+    "pr": "tests/integrations/pull_requests/test_pull_requests.py",
 }
 # Examples of a command that looks which need something of their own: they never end, or name an entry.
 LOOKS_ELSEWHERE = {

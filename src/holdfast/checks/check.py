@@ -26,6 +26,7 @@ from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
 from holdfast.checks.outbox import outbox
 from holdfast.checks.projections import Projection, Reading, read_journal
+from holdfast.checks.pull_requests import pull_requests
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
 from holdfast.checks.setups import setups
@@ -87,6 +88,7 @@ def check(
             _unless_flawed(reading, "questions", lambda: work.questions(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "setups", lambda: setups(reading.recorded, layout, blobs)),
             _unless_flawed(reading, "outbox", lambda: outbox(reading.state, reading.recorded.messages)),
+            _unless_flawed(reading, "pull requests", lambda: pull_requests(reading.state)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),
