@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.integrations.pull_requests.forges import FORGES
+from holdfast.config.pull_requests import PullRequestSettings
+from holdfast.integrations.pull_requests.forge import split_url
+from holdfast.integrations.pull_requests.forges import FORGES, forge_of
+from kit.clock import SetClock
 from kit.git import git
 from kit.program import holdfast
-from kit.project import add, sound, state
-from kit.pull_double import PullDouble
+from kit.project import add, landed, layout, sound, state
+from kit.pull_double import TOKEN, PullDouble
 from kit.pull_project import ENV, by_request, feedback, in_rounds, with_remote
 
 
@@ -257,3 +260,121 @@ def test_a_person_can_close_and_merge_by_command(repo: Path, double: PullDouble)
     holdfast(repo, "run", code=None)
     holdfast(repo, "pr", "two", "--refresh")
     assert double.pulls[2].state == "closed" and "closed without a merge" in state(repo).tasks["two"].parked
+
+
+def test_days_without_a_run_are_made_up_for(repo: Path, double: PullDouble) -> None:
+    clock = SetClock(repo.parent)
+    env = {**ENV, **clock.env}
+    first, *_ = in_rounds(repo, "one")
+    in_rounds(repo, "two")
+    holdfast(repo, "run", code=20, env=env)
+    numbers = {kept.branch: number for number, kept in double.pulls.items()}
+    one, two = numbers["holdfast/one"], numbers["holdfast/two"]
+    clock.later(4 * 86_400)
+    double.say(one, "Please add a second file.")
+    double.say(two, "Nice, I take it as it is.")
+    commit = double.merge(two, "squash", "words of a person")
+    double.commit("main", {"later.txt": "x\n"})
+    clock.later(3 * 86_400)
+    first.touch()
+    holdfast(repo, "run", code=20, env=env)
+    tasks = state(repo).tasks
+    assert tasks["two"].state == "CLOSED" and tasks["two"].landing.commit == commit and tasks["two"].spent.turns == 1
+    assert tasks["one"].state == "PENDING_APPROVAL" and tasks["one"].pull.rounds == 1
+    assert git(double.bare, "show", "holdfast/one:one-1.txt") == "x"
+    sound(repo)
+
+
+def test_one_that_was_merged_while_its_changes_were_asked_for_is_closed_without_another_start(
+    repo: Path, double: PullDouble
+) -> None:
+    in_rounds(repo)
+    holdfast(repo, "run", code=20)
+    double.say(1, "Please add a second file.")
+    # Sent back, and nobody has begun with it yet.
+    holdfast(repo, "pr", "one", "--refresh")
+    assert state(repo).tasks["one"].state == "OPEN"
+    commit = double.merge(1)
+    holdfast(repo, "pr", "one", "--refresh")
+    holdfast(repo, "run")
+    task = state(repo).tasks["one"]
+    assert task.state == "CLOSED" and task.landing.commit == commit and task.start.number == 1
+    sound(repo)
+
+
+def test_changes_in_the_checkout_keep_the_branch_where_it_is(repo: Path, double: PullDouble) -> None:
+    add(repo, "one", "write README.md theirs")
+    holdfast(repo, "run", code=20)
+    (repo / "README.md").write_text("mine\n")
+    at, commit = git(repo, "rev-parse", "main"), double.merge(1)
+    holdfast(repo, "run")
+    assert state(repo).tasks["one"].landing.commit == commit and git(repo, "rev-parse", "main") == at
+    assert (repo / "README.md").read_text() == "mine\n"
+
+
+def test_the_branch_is_deleted_at_the_remote_where_that_is_wanted(repo: Path, double: PullDouble) -> None:
+    by_request(repo, double, delete_branch=True)
+    add(repo, "one", "write one.txt 1")
+    holdfast(repo, "run", code=20)
+    double.merge(1)
+    holdfast(repo, "run")
+    assert double.at("holdfast/one") == "" and state(repo).tasks["one"].state == "CLOSED"
+    sound(repo)
+
+
+def test_a_task_chooses_for_itself_how_it_lands(repo: Path, double: PullDouble) -> None:
+    add(repo, "one", "write one.txt 1", land="merge")
+    holdfast(repo, "run")
+    assert not double.pulls and landed(repo) == ["one"]
+
+
+def test_a_result_that_needs_an_approval_is_pushed_after_it(repo: Path, double: PullDouble) -> None:
+    add(repo, "one", "write one.txt 1", approve=True)
+    holdfast(repo, "run", code=20)
+    assert not double.at("holdfast/one")
+    holdfast(repo, "approve", "one")
+    holdfast(repo, "run", code=20)
+    assert double.at("holdfast/one") and len(double.pulls) == 1
+    assert "waits for its pull request" in holdfast(repo, "approve", "one", code=None)
+
+
+def test_a_missing_token_and_a_missing_remote_are_said_with_the_way_out(
+    repo: Path, double: PullDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULL_TOKEN")
+    add(repo, "one", "write one.txt 1")
+    holdfast(repo, "run", code=20)
+    assert "The secret env:PULL_TOKEN cannot be read" in holdfast(repo, "pr", "one")
+    by_request(repo, double, remote="elsewhere")
+    add(repo, "two", "write two.txt 1")
+    holdfast(repo, "run", code=20)
+    assert "git remote add elsewhere URL" in holdfast(repo, "pr", "two")
+    sound(repo)
+
+
+def test_no_token_reaches_the_journal_the_remote_or_a_message(repo: Path, double: PullDouble) -> None:
+    add(repo, "one", "write one.txt 1")
+    holdfast(repo, "run", code=20)
+    assert not [path for path in layout(repo).root.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+    assert all(TOKEN not in f"{path} {body}" for _, path, body in double.asked)
+
+
+@pytest.mark.parametrize("name", list(FORGES))
+def test_every_service_is_known_by_its_host_and_has_a_token_by_default(name: str) -> None:
+    kind = FORGES[name]
+    made = forge_of(PullRequestSettings(), f"git@{name}.com:acme/app.git", f"git@{name}.com:acme/app.git")
+    assert type(made).__name__.lower() == name and kind.token.startswith("env:") and kind.rights
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "path"),
+    [
+        ("git@github.com:acme/app.git", "github.com", "acme/app"),
+        ("https://user:secret@gitlab.example/group/sub/app.git", "gitlab.example", "group/sub/app"),
+        ("ssh://git@host:2222/acme/app", "host", "acme/app"),
+        ("/srv/git/app.git", "", ""),
+        ("file:///srv/git/app.git", "", ""),
+    ],
+)
+def test_a_remote_names_its_host_and_repository(url: str, host: str, path: str) -> None:
+    assert split_url(url) == (host, path)
