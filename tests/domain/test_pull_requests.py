@@ -54,7 +54,7 @@ def view(**more: Any) -> PullView:
         (replace(PULL, state="closed", due="ask"), view(), True, ""),
     ],
 )
-def test_what_is_due_follows_from_the_record_and_the_look(
+def test_the_step_that_is_due_follows_from_the_record_and_the_look(
     pull: PullRequest, seen: PullView, is_waiting: bool, due: str | None
 ) -> None:
     found = step("t", pull, seen, is_waiting=is_waiting, verified_on="b1")

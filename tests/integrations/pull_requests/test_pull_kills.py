@@ -150,6 +150,7 @@ def test_a_kill_at_each_point_opens_and_answers_once(tmp_path: Path, part: int, 
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_kills_at_random_points_open_and_answer_once(tmp_path: Path, kind: str) -> None:
     chance, killed, stories = random.Random(int(os.environ.get("HOLDFAST_SEED", "1"))), 0, 0
