@@ -6,6 +6,7 @@ AGENTS ?= .agents-cache
 BROWSER ?= build/venv-browser
 OPS ?= .ops-cache
 PROJECT ?= .project-cache
+WEBHOOKS ?= .webhooks-cache
 API ?= build/venv-api
 INSTALL ?= build/venv-install
 MUTANTS ?= build/venv-mutants
@@ -20,7 +21,7 @@ RULES ?= --ignore tests/project
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops test-project check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
+.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops test-project test-triggers check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls $(RULES) -m "$(MARKS)" $(ARGS)
@@ -35,7 +36,7 @@ test-walls: $(VENV)/ready
 
 # The real agents, pinned, against a model on loopback: installs them, runs the matrix and prints it. Needs node and npm.
 test-agents: $(VENV)/ready $(AGENTS)/ready
-	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/real_agents -n 2 --timeout 600 $(ARGS)
+	HOLDFAST_AGENTS=$(abspath $(AGENTS)) $(BIN)/pytest tests/real_agents -n 2 --timeout 1200 $(ARGS)
 
 $(AGENTS)/ready: tests/real_agents/package-lock.json tests/real_agents/install $(wildcard tests/real_agents/requirements-*.txt)
 	PYTHON=$(PYTHON) tests/real_agents/install $(AGENTS)
@@ -47,6 +48,16 @@ test-ops: $(VENV)/ready $(OPS)/ready
 
 $(OPS)/ready: tests/ops/install tests/ops/requirements.txt
 	PYTHON=$(abspath $(BIN))/python tests/ops/install $(OPS)
+
+# Payloads of webhooks that others have written, and the services' own libraries for signatures, in .webhooks-cache; and the
+# load of deliveries: `SECONDS=60` for a whole minute. Needs node and npm.
+test-triggers: SECONDS = 5
+test-triggers: $(VENV)/ready $(WEBHOOKS)/ready
+	HOLDFAST_WEBHOOKS=$(abspath $(WEBHOOKS)) PYTHONPATH=$(abspath $(WEBHOOKS))/libraries HOLDFAST_LOAD_S=$(SECONDS) \
+	  $(BIN)/pytest tests/webhooks tests/integrations/triggers -n 2 -s --timeout 600 $(ARGS)
+
+$(WEBHOOKS)/ready: tests/webhooks/install tests/webhooks/package-lock.json tests/webhooks/requirements.txt
+	PYTHON=$(abspath $(BIN))/python tests/webhooks/install $(WEBHOOKS)
 
 # A public project with its own test suite: six tasks land while the orchestrator is killed, and the time that one and two
 # judged at once take. `SUITE="tests/test_commands.py"` runs fewer of its tests, and measures nothing.

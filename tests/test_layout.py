@@ -28,7 +28,7 @@ from kit.disks import examples
 def test_every_path_is_named_once_and_says_whether_it_is_durable(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     assert len(DURABILITY) == len(ENTRIES) == 49
-    assert len({entry.relative for entry in ATTEMPT_ENTRIES}) == len(ATTEMPT_ENTRIES) == 23
+    assert len({entry.relative for entry in ATTEMPT_ENTRIES}) == len(ATTEMPT_ENTRIES) == 25
     assert set(DURABILITY.values()) == {"durable", "projection", "ephemeral"}
     assert layout.wal == tmp_path / "runtime" / "wal" and Layout.wal.durability == "durable"
     assert layout.seals == tmp_path / "audit" / "merkle" and Layout.seals.is_folder

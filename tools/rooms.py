@@ -20,13 +20,21 @@ MODULES = {
 # A room imports itself and the rooms on lines above its own, never one beside it.
 ROOMS = [
     ["errors", "clock", "crashpoints", "identity"],
-    ["questions"],
+    ["questions", "domain.triggers"],
     ["domain.conversations", "domain.messages", "domain.pull_requests", "domain.reviews", "layout", "storage.files"],
     ["domain"],
     ["config", "git", "storage.records"],
     ["storage.journal"],
     ["ports", "snapshots"],
-    ["storage.audit", "backlog", "ledgers", "agents.common", "integrations.http"],
+    [
+        "storage.audit",
+        "backlog",
+        "ledgers",
+        "agents.common",
+        "integrations.http",
+        "integrations.plugins",
+        "integrations.triggers",
+    ],
     ["processes"],
     ["worktrees", "agents.adapters"],
     ["landing", "agents"],
@@ -39,6 +47,7 @@ ROOMS = [
     ["app"],
     ["views"],
     ["server"],
+    ["mcp"],
     ["cli"],
 ]
 # These are packages of several rooms.

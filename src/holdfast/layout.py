@@ -65,11 +65,14 @@ class Attempt:
     gates_begun = PathEntry("gates-begun.json", "durable")
     hooks = PathEntry("hooks.json", "durable")
     hooks_lock = PathEntry("hooks.lock", "durable")
+    hook_now = PathEntry("hook-now.json", "ephemeral")
     state = PathEntry("state.json", "projection")
     prompt = PathEntry("prompt.txt", "ephemeral")
     agent = PathEntry("agent/", "ephemeral", on_demand=True)
     # Questions of the agent's own, by `holdfast ask`, and their answers.
     asks = PathEntry("asks/", "ephemeral", on_demand=True)
+    # The same by the API, which the sandbox shows to the agent and does not let it write.
+    tool_asks = PathEntry("tool-asks/", "ephemeral", on_demand=True)
     # One file for each answer that a living runner waits for.
     answers = PathEntry("answers/", "ephemeral", on_demand=True)
     stop = PathEntry("stop", "ephemeral")

@@ -255,6 +255,13 @@ class TalkingStream(AskingStream, Protocol):
         """What asks the agent to end its work; empty where it does none, or cannot be asked."""
 
 
+class KeepingStream(Stream, Protocol):
+    """Of an agent that tells of a tool's end before its own record has it (`Launch.writes_late`)."""
+
+    def has_kept(self) -> bool:
+        """Whether its record has the last tool that ended. What is not there its next start does not know."""
+
+
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """The work that an agent is asked to do.
 
@@ -262,6 +269,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     and `counted_usd` what it cost.
     `policy`: what it may do without asking; None: as the settings of its agent say.
     `answers`: it is resumed because its last question was answered, and has nothing else to be told.
+    `has_tools`: our own MCP server is there for it.
     """
 
     task: str
@@ -275,6 +283,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     counted_usd: float = 0.0
     policy: PermissionPolicy | None = None
     answers: bool = False
+    has_tools: bool = False
 
 
 class Agent(Protocol):

@@ -13,7 +13,8 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ from holdfast.domain.entries import AuditNoted
 from holdfast.domain.state import State
 from holdfast.engine.board import Board
 from holdfast.engine.context import Note, RunContext
-from holdfast.engine.effects import carry_out
 from holdfast.engine.recovery import catch_up, free_left, recover, settle_landed
 from holdfast.engine.spawn import Spawn
+from holdfast.engine.starting.worktree_hooks import set_up
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.outbox.publish import Publish
@@ -50,6 +51,7 @@ from holdfast.integrations.pull_requests.parts import pull_request_parts
 from holdfast.integrations.pull_requests.poll import POLL
 from holdfast.integrations.pull_requests.publishers import pull_request_publishers
 from holdfast.integrations.pull_requests.remote import GitRemote
+from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
 from holdfast.landing.refresh import Refresh
@@ -57,7 +59,9 @@ from holdfast.landing.verify import Verify
 from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
+from holdfast.observers.plugin_hooks import calling_plugins
 from holdfast.orchestrator.background import PeriodicJob
+from holdfast.orchestrator.schedules import trigger_jobs
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect, Publisher
 from holdfast.preparation.factory import preparation_of
@@ -86,6 +90,15 @@ def _say_nothing(task: str, text: str) -> None:
     pass
 
 
+def _nothing_beside(layout: Layout, ledger: FileLedger) -> AbstractContextManager[object]:
+    return contextlib.nullcontext()
+
+
+def _plugins(app: App, say: Say, layout: Layout, ledger: FileLedger) -> AbstractContextManager[object]:
+    """The hooks of plugins: called by runs that work. What short runs journal, the next such run tells them."""
+    return calling_plugins(layout, app.config.plugins, ledger=ledger, repo=app.repo, say=say)
+
+
 # -- one way to own a data root ---------------------------------------------------------------------------------------
 
 
@@ -106,7 +119,16 @@ def run_context(
     answers. While another short run has the lock, waits for it up to `patience_s`; then raises Locked, which names it.
     """
     say = functools.partial(note, "")
-    lock = owned(app, take_over=take_over, patience_s=patience_s, say=say, sweeps=not works, seals_log=works)
+    beside = functools.partial(_plugins, app, say) if works and watches else _nothing_beside
+    lock = owned(
+        app,
+        take_over=take_over,
+        patience_s=patience_s,
+        say=say,
+        sweeps=not works,
+        seals_log=works,
+        beside=beside,
+    )
     with lock as (layout, ledger, auditor):
         context = wire(app, layout, ledger, auditor, note, works=works)
         watch = SignalWatch([context.board.folder, layout.signals]) if works and watches else contextlib.nullcontext()
@@ -154,15 +176,16 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         resolve_sandbox=sandbox.resolved,
         clock=app.clock,
         auditor=auditor,
+        triggers=TriggersHolder(layout.triggers, app.repo),
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
-    verify.prepare = functools.partial(preparation.for_gates, functools.partial(carry_out, context))
+    verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
     context.pulls, context.pull_requests = pull_request_parts(context)
     if works:
         every_s, poll = app.config.pull_requests.every_s, context.pull_requests
         job = PeriodicJob(name=POLL, every_s=every_s, fetch=poll.look, apply=poll.apply, comes_first=True)
-        context.jobs.append(job)
+        context.jobs += [*trigger_jobs(context), job]
     return context
 
 
@@ -271,11 +294,13 @@ def owned(
     is_restored: bool = False,
     is_audit_lost: bool = False,
     seals_log: bool = False,
+    beside: Callable[[Layout, FileLedger], AbstractContextManager[object]] = _nothing_beside,
 ) -> Iterator[tuple[Layout, FileLedger, Auditor]]:
     """Owns the data root, and nothing more: what an earlier run left open is still open.
 
     `is_restored`: a person says that a newer journal is lost, and what only that knew is let go. `is_audit_lost`:
     so are records of the audit log. `seals_log`: that is sealed at the end, not only where it was not for a day.
+    `beside`: what follows the journal from here on, until the run has journalled its end.
     """
     app.expect_initialised()
     layout = open_root(app.layout.root, app.repo, sweeps=sweeps)
@@ -302,7 +327,7 @@ def owned(
             say(f"moved to {moved}")
         auditor = Auditor(layout, say, app.clock, ledger.expect_owned, app.audit_key)
         before = ledger.found.end.ref if ledger.found.end is not None else None
-        with following(layout, app.config.ledgers, ledger, before, say) as metric_files:
+        with following(layout, app.config.ledgers, ledger, before, say) as metric_files, beside(layout, ledger):
             with contextlib.ExitStack() as ending:
                 ending.callback(auditor.end, seals_it=seals_log)
                 auditor.open(ledger.found.end, noted, is_lost=is_audit_lost)

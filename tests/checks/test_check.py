@@ -38,7 +38,19 @@ from kit.disks import each_disk, record, scratch, some_disks
 from kit.roots import short_run
 
 SECRET = "a key for tests, not for anything else"
-SECTIONS = ["chain", "tasks", "backlog", "attempts", "questions", "setups", "witnesses", "snapshots", "landings"]
+SECTIONS = [
+    "chain",
+    "tasks",
+    "backlog",
+    "attempts",
+    "questions",
+    "setups",
+    "outbox",
+    "deliveries",
+    "witnesses",
+    "snapshots",
+    "landings",
+]
 SECTIONS += ["intents", "idempotency", "closings", "blobs", "audit"]
 PROJECTIONS = ["runtime/tasks.jsonl", "runtime/wal/uncommitted.idx.json", "runtime/wal/idempotency.jsonl"]
 SECTION_OF = dict(zip(PROJECTIONS, ["tasks", "intents", "idempotency"], strict=True))

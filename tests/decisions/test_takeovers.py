@@ -16,16 +16,12 @@ from holdfast.short_runs import decide_here
 from kit.git import git
 from kit.program import Terminal, begin, holdfast
 from kit.project import add, landed, layout, settings, sound, state
-from kit.tasks import agent_is_alive, failed, journal, turns
+from kit.tasks import agent_is_alive, failed, journal, turns, worktree
 from kit.waiting import shell_wait, wait_for
 
 
 def decide(repo: Path, kind: str, key: str, **params: object) -> Answer:
     return decide_here(App.find(repo, environ={}), key, kind, {"task": "a", **params}, print)
-
-
-def worktree(repo: Path) -> Path:
-    return layout(repo).worktree("a")
 
 
 def test_a_taken_task_is_nobody_elses_and_goes_on_with_the_tree_as_the_person_left_it(repo: Path) -> None:
@@ -147,13 +143,19 @@ def test_after_the_death_of_its_terminal_the_next_run_gives_the_task_back_with_t
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("point", TAKE_POINTS)
-def test_a_kill_during_take_or_give_back_loses_nothing(repo: Path, point: str) -> None:
+@pytest.mark.parametrize(
+    ("point", "options"),
+    [
+        *((point, ()) for point in TAKE_POINTS),
+        *((point, (option,)) for point in TAKE_POINTS[:2] for option in ("--shell", "--done")),
+    ],
+)
+def test_a_kill_during_take_or_give_back_loses_nothing(repo: Path, point: str, options: tuple[str, ...]) -> None:
     failed(repo)
     env = {"HOLDFAST_CRASH_AT": f"{point}:1"}
     if point.startswith("take."):
         # The decision is made in the process that takes: it dies with it, and the next run gives the task back.
-        with Terminal(repo, "take", "a", env=env) as terminal:
+        with Terminal(repo, "take", "a", *options, env=env) as terminal:
             assert terminal.end() == -signal.SIGKILL
         assert state(repo).tasks["a"].taken is not None
     else:

@@ -51,6 +51,8 @@ NOT_OF_A_RUN = {
     "review_drafted": "a person's review; test_reviews kills it at each of its entries",
     "review_submitted": "a person's review; test_reviews kills it at each of its entries",
     "gate_warned": "only where a gate uses another checkout; nothing follows from it but that it is shown",
+    "plugin_set_aside": "only where a plugin fails again and again; nothing follows from it but that it is shown",
+    "plugin_enabled": "a command of a person",
     "tasks_filed": "a request to the server",
     "task_progressed": "a request to the server",
     "request_answered": "a request to the server",
@@ -65,6 +67,10 @@ NOT_OF_A_RUN = {
         for name in PAYLOADS
         if name.startswith("pull_request_")
     },
+    **dict.fromkeys(
+        ("delivery_received", "delivery_judged", "rule_switched", "schedule_noted"),
+        "only where something arrives; test_webhooks kills at each of its entries",
+    ),
     "message_queued": "only where something is to be sent; test_outbox kills at each of its entries",
     **{name: "test_outbox kills at each of its entries" for name in PAYLOADS if name.startswith("task_publish_")},
 }

@@ -24,9 +24,10 @@ STREAMS = sorted({path.parent.name.partition("-")[0] for path in RECORDED})
 CLIS = [name for name in STREAMS if not name.startswith(PROTOCOL) and name != "codex_server"]
 
 
-def stream(cli: str, model: str = "") -> Stream:
+def stream(cli: str, model: str = "", program: str = "") -> Stream:
+    """`program`: of an agent by protocol whose own ways Holdfast knows."""
     is_protocol = cli.startswith(PROTOCOL)
-    call = ProtocolCall(title=cli, sets_model=bool(model)) if is_protocol else None
+    call = ProtocolCall(title=cli, program=program, sets_model=bool(model)) if is_protocol else None
     launch = Launch((cli,), stream="" if is_protocol else cli, model=model, protocol=call)
     return stream_of(
         Order(task="task", attempt="task.1", start=1, agent=cli, launch=launch, worktree="", base="", private="")
@@ -38,9 +39,9 @@ def heard(reader: Stream, text: bytes, code: int = 0) -> list[AgentEvent]:
     return [event for line in text.split(b"\n") for event in reader.read(line)] + list(reader.end(code))
 
 
-def recorded(cli: str, name: str, model: str = "") -> list[AgentEvent]:
+def recorded(cli: str, name: str, model: str = "", program: str = "") -> list[AgentEvent]:
     (path,) = FIXTURES.glob(f"{cli}-*/{name}.jsonl")
-    return heard(stream(cli, model), path.read_bytes())
+    return heard(stream(cli, model, program), path.read_bytes())
 
 
 def kinds(events: list[AgentEvent], *wanted: type) -> list[Any]:

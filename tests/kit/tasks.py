@@ -52,6 +52,10 @@ def rejected(repo: Path, task: str = "a", **more: Any) -> Path:
     return key
 
 
+def worktree(repo: Path, task: str = "a") -> Path:
+    return layout(repo).worktree(task)
+
+
 def hanging(repo: Path, task: str, **more: Any) -> Path:
     """A task whose agent works until the returned file is there."""
     path = repo.parent / f"{task}.go"

@@ -16,7 +16,7 @@ from holdfast.clock import Deadline
 from holdfast.config import settings
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Check, Definition
-from holdfast.landing import gate_results, gates, verify
+from holdfast.landing import gate_kinds, gate_results, gates, verify
 from holdfast.landing.gates import Gate
 from holdfast.landing.verify import VERIFY_POINTS, GateVerdict
 from holdfast.layout import Attempt, Layout
@@ -347,7 +347,7 @@ def test_gates_come_from_the_task_and_then_from_the_settings() -> None:
     config = Config(
         gates=(settings.GateSettings("lint", "x", 7.0, False), settings.GateSettings("tests", "y", repeatable=False))
     )
-    assert verify.gates_of(made, config) == (
+    assert gate_kinds.gates_of(made, config) == (
         Gate("verify-1", "a"),
         Gate("lint", ("b", "c"), 5.0, True, False),
         Gate("lint-2", "d"),

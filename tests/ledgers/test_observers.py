@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
+import types
 from collections.abc import Callable
 from pathlib import Path
 
+import pluggy
 import pytest
 
 from holdfast.app import App
+from holdfast.integrations.plugins import catalog
 from holdfast.layout import Layout
-from holdfast.ledgers.observers import ORDER
+from holdfast.ledgers.observers import ORDER, line_of
 from holdfast.orchestrator.loop import Loop
 from holdfast.server import serving as server
 from holdfast.server.observability.tracing import Tracer
@@ -57,13 +60,16 @@ def test_every_observer_of_the_list_follows_a_served_run(tmp_path: Path, monkeyp
     monkeypatch.setattr(
         server, "tracer", lambda at, ledger, log: Tracer(at, ledger, lambda spans: True, lambda: None, log)
     )
+    plugin = types.ModuleType("plugin")
+    plugin.__dict__.update(holdfast_api=1, entry=pluggy.HookimplMarker("holdfast")(lambda event: None))
+    monkeypatch.setattr(catalog, "enabled", lambda settings: [catalog._registered(catalog.LoadedPlugin("one"), plugin)])
     app = App.find(make_repo(tmp_path), environ={})
     with run_context(app, lambda task, words: None) as context:
         loop = Loop(context)
         with server.serving(context, loop), loop.connections:
             found = {each.name: each.cursor for each in context.ledger.observers}
-        assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files"]
-    assert list(found) == list(ORDER)
+        assert [each.name for each in context.ledger.observers] == ["board", "audit", "metric_files", "plugin:one"]
+    assert list(map(line_of, found)) == list(ORDER)
     assert {name for name, cursor in found.items() if cursor is not None} == set(KEPT)
 
 

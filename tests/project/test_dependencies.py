@@ -99,8 +99,8 @@ def test_every_import_is_declared() -> None:
 
 
 def test_extras_are_used_or_named_as_to_come() -> None:
-    assert set(EXTRAS) == {"connect", "dev", "otel", "speed", *TO_COME}
-    assert is_imported("opentelemetry") and is_imported("uvloop") and is_imported("httpx")
+    assert set(EXTRAS) == {"connect", "dev", "mcp", "otel", "speed", *TO_COME}
+    assert all(map(is_imported, ("opentelemetry", "uvloop", "httpx", "mcp.server")))
 
 
 def test_the_lock_has_what_is_declared_and_names_no_address() -> None:

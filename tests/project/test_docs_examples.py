@@ -54,10 +54,13 @@ RUN_ELSEWHERE = {
     "give-back": "tests/decisions/test_takeovers.py",
     "resolve": "tests/decisions/test_resolve.py",
     "review": "tests/decisions/test_reviews.py",
+    "mcp": "tests/mcp/test_stdio.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
     "outbox": "tests/integrations/test_outbox.py",
     "pr": "tests/integrations/pull_requests/test_pull_requests.py",
+    "triggers": "tests/integrations/triggers/test_schedules.py",
+    "plugins": "tests/integrations/test_example.py",
 }
 # Examples of a command that looks which need something of their own: they never end, or name an entry.
 LOOKS_ELSEWHERE = {

@@ -62,10 +62,15 @@ def _is_done_otherwise(item: Any, row: str, kit: Kit) -> bool:
     return not hasattr(item.module, "ONLY") and (row in kit.own or item.originalname in kit.own)
 
 
+def _why_not(item: Any, row: str, kit: Kit) -> str:
+    names = (row, item.originalname, f"{item.originalname}[{item.callspec.params.get('how', '')}]")
+    return next((kit.cannot[name] for name in names if name in kit.cannot), "")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before `-k` takes any away: a cell is whole when all of its tests were run, not those that were asked for."""
-    cells: dict[tuple[str, ...], list[pytest.Item]] = {}
+    cells: dict[tuple[str, ...], list[tuple[pytest.Item, str]]] = {}
     for item in list(items):
         marker, kit = (
             item.get_closest_marker("row"),
@@ -77,23 +82,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 items.remove(item)
                 continue
             sandbox = item.callspec.params["sandbox"]  # type: ignore[attr-defined]
-            cells.setdefault((sandbox, marker.args[0], kit.name), []).append(item)
-            if why := kit.cannot.get(marker.args[0]):
+            why = _why_not(item, marker.args[0], kit)
+            cells.setdefault((sandbox, marker.args[0], kit.name), []).append((item, why))
+            if why:
                 item.add_marker(pytest.mark.skip(why))
     for cell, tests in cells.items():
-        for item in tests:
-            item.user_properties.append(("cell", [*cell, item.nodeid, len(tests)]))
+        for item, why in tests:
+            item.user_properties.append(("cell", [*cell, item.nodeid, len(tests), why]))
 
 
 def pytest_runtest_logreport(report: Any) -> None:
     cells = [value for name, value in report.user_properties if name == "cell"]
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     if cells and not is_worker and (report.when == "call" or report.outcome != "passed"):
-        sandbox, row, agent, test, of = cells[0]
+        sandbox, row, agent, test, of, why = cells[0]
         outcome, kit = report.outcome, next(kit for kit in ALL_KITS if kit.name == agent)
         if outcome == "skipped":
-            why = kit.cannot.get(row)
-            if why is None:  # It is this machine that cannot.
+            if not why:  # It is this machine that cannot.
                 return
             outcome = f"cannot: {why}"
         _cells.add(CellTest(sandbox, row, agent, test, of, outcome, _version(kit.command)))

@@ -2,7 +2,7 @@
 
 To add a CLI: its adapter in src/holdfast/agents/adapters, one line in agents/registry.py, and a Kit
 here. The rows of the matrix in test_matrix.py are then run for it; `cannot` says why a row cannot work, by
-the row's name.
+the row's name, or why one of its tests cannot, by that one's: `test_name`, or `test_name[how]`.
 """
 
 from __future__ import annotations
@@ -330,8 +330,14 @@ OPENCODE_ACP = _by_protocol(
         "spend": "it reports the tokens of its last answer only, and no cost",
         "limited": "it retries in silence",
         "usage": "it retries in silence",
-        "failures": "it does not say that its model refuses a key; the rest holds",
-        "unreachable": "it retries in silence when the server answers 503 or resets; a refused connection is an outage",
+        "test_without_a_sign_in_the_task_fails_at_once": "it does not say that its model refuses a key",
+        "test_a_key_that_is_refused_is_told": "it does not say that its model refuses a key",
+        "test_a_malformed_answer_is_a_failed_attempt": "it asks again without end when an answer is garbage",
+        **{
+            f"test_an_unreachable_model_is_waited_for[{how}]": "it retries in silence when the server answers 503 or "
+            "529, or resets"
+            for how in ("reset", "503", "529")
+        },
     },
 )
 CLAUDE_ACP = _by_protocol(

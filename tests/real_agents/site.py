@@ -5,6 +5,7 @@ The environment is made by hand: nothing of this machine's, or of the person who
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -33,8 +34,9 @@ from real_agents.kits import LONG_S, PAUSE_S, Kit
 
 CACHE = Path(os.environ.get("HOLDFAST_AGENTS", ".agents-cache"))
 RECORD = os.environ.get("HOLDFAST_RECORD", "")
-# The real agents need much of a machine that has other work, too.
-WAIT_S = 300.0
+# The real agents need much of a machine that has other work, too, and Gemini CLI by protocol tries for four minutes
+# before it says that its model is not there.
+WAIT_S = 500.0
 DAY_S = 86_400.0
 # Passes once a.txt is as wanted.
 GATE = [{"command": "grep -q right a.txt"}]
@@ -110,13 +112,13 @@ class Site:
         (self.layout.backlog_open / f"{task}.yaml").write_bytes(msgspec.yaml.encode(content))
         return self.layout.worktree(task) / "a.txt"
 
-    def _environ(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         return {"PATH": ":".join(self.path), **self.environ}
 
     def holdfast(self, *args: str, code: int | None = 0) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", *args],
-            cwd=self.repo, env=self._environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            cwd=self.repo, env=self.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=WAIT_S, check=False,
         )  # fmt: skip
         told = done.stdout + done.stderr
@@ -126,10 +128,15 @@ class Site:
     def run(self, code: int | None = 0) -> str:
         return self.holdfast("run", "--plain", code=code)
 
-    def begin(self) -> subprocess.Popen[str]:
+    def questions(self) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = json.loads(self.holdfast("questions", "--json"))
+        return found
+
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """A run in the background, or another command that stays."""
         run = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", "run", "--plain"],
-            cwd=self.repo, env=self._environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "holdfast", *(args or ("run", "--plain"))],
+            cwd=self.repo, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self._begun.append(run)

@@ -241,4 +241,5 @@ def test_garbage_from_the_program_is_a_failed_attempt(kit: Kit, tmp_path: Path) 
         program.chmod(0o755)
         site.path = [str(fake), *site.path]
         told = site.run(code=20)
-        assert "before its last word" in told and site.task.state is TaskState.FAILED
+        wanted = "does not speak the Agent Client Protocol" if kit.program else "before its last word"
+        assert wanted in told and site.task.state is TaskState.FAILED

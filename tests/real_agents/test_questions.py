@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
@@ -20,11 +19,6 @@ def site_of(top: Path, kit: Kit, *steps: Step, **settings: object) -> Site:
     return Site(top, kit, steps, agents=[{**entry, "permissions": "ask"}], **settings)
 
 
-def asked(site: Site) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(site.holdfast("questions", "--json"))
-    return found
-
-
 @pytest.mark.row("asked")
 @pytest.mark.parametrize("answer", [("--allow",), ("--deny", "the moon is full")], ids=["allowed", "denied"])
 def test_a_call_is_made_once_or_not_at_all_when_its_orchestrator_was_killed_while_it_asked(
@@ -36,7 +30,7 @@ def test_a_call_is_made_once_or_not_at_all_when_its_orchestrator_was_killed_whil
     with site_of(tmp_path / "site", kit, *steps, sandbox_writable=[str(opened)]) as site:
         site.add(may_change_nothing=True)
         run = site.begin()
-        (question,) = wait_for(lambda: asked(site))
+        (question,) = wait_for(lambda: site.questions())
         assert str(ran) in question["preview"] and not ran.exists()
         run.send_signal(signal.SIGKILL)
         run.wait()
@@ -60,7 +54,7 @@ def test_the_real_claude_asks_a_question_in_words_and_gets_the_answer(tmp_path: 
     with site_of(tmp_path / "site", CLAUDE, *steps) as site:
         site.add(may_change_nothing=True)
         site.run(code=20)
-        (question,) = asked(site)
+        (question,) = site.questions()
         assert (
             question["kind"] == "words" and "Which colour?" in question["preview"] and "- blue" in question["preview"]
         )
@@ -76,7 +70,7 @@ def test_calls_of_one_message_are_asked_about_one_by_one_with_the_real_claude(tm
     with site_of(tmp_path / "site", CLAUDE, *steps) as site:
         site.add(may_change_nothing=True)
         site.run(code=20)
-        (question,) = asked(site)
+        (question,) = site.questions()
         assert not ran.exists() and site.model.requests[1].has("as the only call")
         site.holdfast("answer", question["id"], "--allow")
         site.run()
@@ -108,12 +102,12 @@ def test_an_agent_killed_while_the_real_codex_waits_is_not_asked_about_twice(tmp
     with site_of(tmp_path / "site", CODEX, Step("Let me.", calls=[call])) as site:
         site.add(may_change_nothing=True)
         run = site.begin()
-        (question,) = wait_for(lambda: asked(site))
+        (question,) = wait_for(lambda: site.questions())
         site.kill_agent()
         site.finished(run, code=20)
-        assert [each["id"] for each in asked(site)] == [question["id"]] and not ran.exists()
+        assert [each["id"] for each in site.questions()] == [question["id"]] and not ran.exists()
         site.holdfast("answer", question["id"], "--allow")
         # The resumed conversation makes the same call again.
         site.model.then(Step("Again.", calls=[call]), Step("Done."))
         site.run()
-        assert ran.read_text() == "x\n" and not asked(site) and site.task.state == "CLOSED"
+        assert ran.read_text() == "x\n" and not site.questions() and site.task.state == "CLOSED"

@@ -40,13 +40,15 @@ def test_every_module_of_routes_is_in_the_list() -> None:
 
 
 # Decisions that a command of another name makes.
-COMMAND_OF = {"settle": "resolve", "give_back": "give-back"}
+COMMAND_OF = {"settle": "resolve", "give_back": "give-back", "enable": "plugins", "disable": "plugins"}
+COMMAND_OF |= {"replay": "triggers", "rearm": "triggers"}
 
 
 @pytest.mark.parametrize("kind", DECISIONS)
 def test_every_decision_has_its_command_and_its_route(kind: str) -> None:
     assert COMMAND_OF.get(kind, kind) in COMMANDS
-    assert {f"{kind}_{what}" for what in ("task", "attempt", "agent", "message")} & {each.name for each in OPERATIONS}
+    about = ("task", "attempt", "agent", "message", "plugin", "rule", "delivery")
+    assert {f"{kind}_{what}" for what in about} & {each.name for each in OPERATIONS}
 
 
 def test_the_served_document_is_whole_and_public(server: Server) -> None:
@@ -70,7 +72,7 @@ def test_every_parameter_header_and_answer_is_described() -> None:
         told = made["paths"][each.path][each.method.lower()]
         by_place = {(parameter["in"], parameter["name"]) for parameter in told["parameters"]}
         assert {("path", name) for name in re.findall(r"\{(\w+)\}", each.path)} <= by_place
-        assert (("header", "Idempotency-Key") in by_place) == each.changes
+        assert (("header", "Idempotency-Key") in by_place) == (each.changes and each.admit is None)
         assert ("requestBody" in told) == (each.body is not None)
         assert {str(each.status), *map(str, statuses(each))} == set(told["responses"])
         assert (told["security"] == []) == (each.right == "public")

@@ -26,7 +26,10 @@ from kit.waiting import wait_for
 # A part of the libraries that a process with them has in its memory.
 PROTOBUF = "google/_upb"
 TWO_TURNS = "write a.txt one\nspend 0.25 50\nwrite b.txt two"
-IS_INSTALLED = importlib.util.find_spec("opentelemetry") is not None
+# Of the extra `otel`; another library may bring the API of it alone.
+IS_INSTALLED = importlib.util.find_spec("opentelemetry") is not None and bool(
+    importlib.util.find_spec("opentelemetry.sdk")
+)
 needs_libraries = pytest.mark.skipif(
     not IS_INSTALLED and not os.environ.get("HOLDFAST_OPS"),
     reason="the OpenTelemetry libraries are not installed; `make test-ops` brings them along",

@@ -30,5 +30,6 @@ def test_every_kind_of_entry_has_plain_words() -> None:
     assert not any(re.search(r"[a-z]_[a-z]|[{}]", words) for words in told.values())
     pairs = {f"task_{effect}_{end}" for effect in EFFECTS for end in ("intent", "confirmed")}
     nobody = {"run_started", "run_ended", "wal_replay_completed", "request_answered", "tasks_filed", "audit_noted"}
+    nobody |= {"delivery_received", "delivery_judged", "schedule_noted"}
     assert untold == (pairs - {"task_publish_confirmed"}) | nobody
     assert plain_words(entry("something_{new}", 1, task="a")) == "Something {new}"

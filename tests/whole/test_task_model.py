@@ -25,7 +25,7 @@ from holdfast import errors
 from holdfast.backlog import sync
 from holdfast.backlog.folder import Backlog
 from holdfast.domain.claims import Claim
-from holdfast.domain.effect_entries import EffectIntended
+from holdfast.domain.effect_entries import RefreshIntended
 from holdfast.domain.state import State, fold
 from holdfast.domain.task import TaskEvent
 from holdfast.engine.recovery import recover
@@ -238,7 +238,7 @@ class Tasks(RuleBasedStateMachine):
         self.ledger = FileLedger.open(layout, clock=self.clock)
         self.backlog, self.blobs = Backlog(layout.backlog), Blobs(layout.cas)
         self.effect = Publishing(self.root)
-        recover(self.ledger, {EffectIntended: self.effect}, self.clock.now, 3600)
+        recover(self.ledger, {RefreshIntended: self.effect}, self.clock.now, 3600)
         self.keep_up()
 
     def keep_up(self) -> None:
@@ -280,7 +280,7 @@ class Tasks(RuleBasedStateMachine):
             found += [self.moving(name, event) for event in MOVES[task.state]]
             found.append(self.editing(name))
             # Not always: a task that is deleted early shows little.
-            found += [self.publishing(name)] if self.number % 2 else []
+            found += [self.refreshing(name)] if self.number % 2 else []
             found += [self.deleting(name)] if self.number % 3 == 1 else []
         return found
 
@@ -323,18 +323,18 @@ class Tasks(RuleBasedStateMachine):
 
         return Command(f"{event} {name}", act, lambda model: model.tasks[name].move(name, event, worker))
 
-    def publishing(self, name: str) -> Command:
+    def refreshing(self, name: str) -> Command:
         key = f"made-{self.number}"
 
         def act() -> None:
-            intent = Record("task_publish_intent", {"task": name, "attempt": key}, committed=False)
+            intent = Record("task_refresh_intent", {"task": name, "attempt": key}, committed=False)
             self.ledger.append(self.ledger.epoch, [intent])
             found = self.ledger.pairing.open_intents()[-1]
             result = self.effect.perform(found)
-            closing = Record("task_publish_confirmed", {"task": name, "intent": found.ref}, result)
+            closing = Record("task_refresh_confirmed", {"task": name, "intent": found.ref}, result)
             self.ledger.append(self.ledger.epoch, [closing])
 
-        return Command(f"publish {name}", act, lambda model: model.made.add(key))
+        return Command(f"refresh {name}", act, lambda model: model.made.add(key))
 
     def holds(self, claim: Claim) -> bool:
         task = self.model.tasks[claim.task]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from holdfast.domain.attempt_records import Order
 
@@ -25,6 +25,10 @@ def stream_of(order: Order) -> Stream:
         from holdfast.agents.adapters import acp
 
         return acp.stream(launch, order.worktree)
+    if ":" in launch.stream:
+        # Of a plugin's agent: the module and function that it names.
+        module, _, name = launch.stream.partition(":")
+        return cast("Stream", getattr(importlib.import_module(module), name)(launch))
     if launch.stream:
         # The module of a CLI in `registry.CLIS` bears its name.
         found: Stream = importlib.import_module(f"holdfast.agents.adapters.{launch.stream}").stream(launch)

@@ -118,7 +118,7 @@ def put_back_config(layout: Layout, note: Callable[[str, str], None] = lambda ta
 
 def _config_files(layout: Layout) -> Mapping[Path, Path]:
     kept = layout.signals.parent / "config"
-    return {path: kept / path.name for path in (layout.settings, layout.mcp_servers)}
+    return {path: kept / path.name for path in (layout.settings, layout.mcp_servers, layout.triggers)}
 
 
 # -- hidden from git --------------------------------------------------------------------------------------------------

@@ -24,12 +24,14 @@ from holdfast.backlog.missing import carried_off, only_away, swept, without_file
 from holdfast.backlog.restore import pinned_text
 from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
+from holdfast.checks.deliveries import deliveries
 from holdfast.checks.outbox import outbox
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.pull_requests import pull_requests
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
 from holdfast.checks.setups import setups
+from holdfast.clock import wall
 from holdfast.domain.task import FOLDER_OF
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import plural
@@ -89,6 +91,9 @@ def check(
             _unless_flawed(reading, "setups", lambda: setups(reading.recorded, layout, blobs)),
             _unless_flawed(reading, "outbox", lambda: outbox(reading.state, reading.recorded.messages)),
             _unless_flawed(reading, "pull requests", lambda: pull_requests(reading.state)),
+            _unless_flawed(
+                reading, "deliveries", lambda: deliveries(reading.state, reading.recorded.deliveries, blobs, wall())
+            ),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),

@@ -24,13 +24,15 @@ from holdfast.domain.task_record import Task
 from holdfast.domain.wording import fault_words, plural, size
 from holdfast.errors import AuditKeyUnusable, NoTarget, SubmoduleMissing
 from holdfast.git import lock_files, objects
+from holdfast.git.command import readable
 from holdfast.git.lock_files import stale_locks
 from holdfast.identity import boot_id, is_stopped
 from holdfast.landing import foreign_code
 from holdfast.landing.lost_landings import lost_landings
 from holdfast.landing.refresh import left_words
 from holdfast.layout import Attempt, Layout
-from holdfast.processes import cgroups, host, resources
+from holdfast.preparation.setup import unignored_words
+from holdfast.processes import bwrap, cgroups, host, resources
 from holdfast.snapshots import after_boot
 from holdfast.snapshots.store import Store
 from holdfast.storage.audit import key, notes
@@ -44,6 +46,7 @@ from holdfast.storage.records.at_work import lines_from
 from holdfast.storage.records.attempt_folder import Liveness
 from holdfast.worktrees import merges
 from holdfast.worktrees.factory import worktrees_of
+from holdfast.worktrees.stamps import read_stamp
 from holdfast.worktrees.worktrees import Worktrees
 
 DISK_BYTES_MIN = 1 << 30
@@ -269,6 +272,23 @@ def worktrees_part(repo: Path, layout: Layout, config: Config, tasks: Collection
             look = f"git -C {shlex.quote(str(tree.path))} status"
             findings.append(Finding(f"{tree.path} has no open task, and is kept: {tree.reason}", look))
     return Part("worktrees", f"{len(known & _folders(layout.worktrees))} in use, {len(findings)} orphaned", findings)
+
+
+def setups_part(repo: Path, layout: Layout, config: Config, tasks: Collection[Task]) -> Part:
+    """What setups made in the worktrees of unfinished tasks and git still does not ignore: it would land."""
+    trees, findings, looked = worktrees_of(repo, layout, config), [], 0
+    for task in tasks:
+        path, stamp = trees.path(task.id), read_stamp(trees.private(task.id))
+        if task.state in OVER or stamp is None or not path.is_dir():
+            continue
+        looked += 1
+        # Git runs over the files of an agent.
+        others = trees.others_in(path, is_confined=not bwrap.trouble()) if stamp.unignored else ()
+        if left := sorted({*stamp.unignored} & {*map(readable, others)}):
+            exclude = shlex.quote(str(trees.store.repository.common_dir / "info" / "exclude"))
+            way = f"echo {shlex.quote(f'/{left[0]}')} >> {exclude}"
+            findings.append(Finding(f"{task.id}: {unignored_words(left)}", way))
+    return Part("setups", f"{plural(looked, 'worktree')} set up", findings)
 
 
 def submodules_part(repo: Path, layout: Layout, config: Config) -> Part:

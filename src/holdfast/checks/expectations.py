@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.checks.deliveries import RecordedDeliveries
 from holdfast.checks.outbox import RecordedMessages
 from holdfast.domain.entries import MOVES, EntryLike
 from holdfast.domain.fsm import Reason
@@ -140,6 +141,7 @@ class Recorded:
         self.answered: list[str] = []
         self.setups = Setups()
         self.messages = RecordedMessages()
+        self.deliveries = RecordedDeliveries()
         # Definitions that the journal itself holds until their files are written, by task.
         self._unfiled: dict[str, str] = {}
 
@@ -159,6 +161,7 @@ class Recorded:
             self.setups.add(entry)
         else:
             self.messages.add(entry)
+            self.deliveries.add(entry)
         digest, what = blob_named_by(entry)
         if digest and kind == "task_added" and inputs.get("text"):
             self._unfiled[task] = digest

@@ -6,6 +6,7 @@
 - neither of a task whose landed commit is no longer on its branch: they may be all that is left of it
 - the worktree in which candidates are judged: the next verdict makes it again
 - blobs that nothing names: neither the journal, nor any blob or file that is kept
+- bodies of deliveries that came more than 30 days ago
 
 The journal is always kept; its older runs are archived, which takes far less space. A blob counts as named wherever its
 digest occurs, in any field: an unknown kind of record keeps its blobs. What is derived from the journal alone, such as
@@ -23,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.checks.deliveries import BODY_S_KEPT
 from holdfast.checks.expectations import blob_named_by
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition, parse
@@ -167,6 +169,8 @@ class Collector:
 
     def _first_names(self) -> Iterator[str]:
         for _, entry in FileLedgerReader(self._layout).read():
+            if entry.decision_type == "delivery_received" and entry.timestamp < self._clock() - BODY_S_KEPT:
+                continue
             yield blob_named_by(entry)[0]
             yield from map(bytes.decode, _DIGEST.findall(msgspec.json.encode([entry.inputs, entry.output])))
         for pattern in _NAMING:

@@ -161,12 +161,16 @@ def server(
 ) -> Iterator[None]:
     """Serves while the run lasts. A run that cannot serve works all the same, and says so; one that only serves, which
     has to `prepare` meanwhile, cannot do without."""
+    from holdfast.mcp import endpoint
+    from holdfast.mcp.extra import is_installed
     from holdfast.server.observability.tracing import missing
     from holdfast.server.serving import serving
 
     with contextlib.ExitStack() as stack:
         try:
-            api = stack.enter_context(serving(context, loop, prepare=prepare))
+            api = stack.enter_context(serving(context, loop, prepare=prepare, more=endpoint.routes))
+            context.has_tools = context.config.mcp_tools and is_installed()
+            context.ready_tools = endpoint.load
             note("", f"serving {api.url}; look with `holdfast dashboard`")
             if words := missing():
                 note("", words)

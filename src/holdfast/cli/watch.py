@@ -85,6 +85,11 @@ def _facts(picture: Picture) -> dict[str, dict[str, Any]]:
         why = row.reason or row.parked or row.lost or "; ".join(row.waits)
         state = {"task": row.id, "state": row.state, "how": picture.words[row.id], "why": why, "next": row.next_step}
         found[f"task {row.id}"] = {"kind": "state", **state}
+        if (hook := picture.hooks.get(row.id)) is not None:
+            found[f"hook {row.id}"] = {
+                "kind": "hook", "task": row.id, "hook": hook.hook, "command": hook.command, "since": hook.at,
+                "what": hook.words,
+            }  # fmt: skip
         if (agent := picture.agents.get(row.id)) is not None:
             does = {"turn": agent.turn, "tool": agent.tool, "usd": agent.usd, "retrying": agent.retrying}
             found[f"agent {row.id}"] = {
@@ -110,5 +115,7 @@ def _sentence(facts: Mapping[str, Any]) -> str:
             return "no more agents are started: memory is short" if facts["held"] else "there is room for agents"
         case "state":
             return f"{facts['task']}: {facts['how']}" + (f": {facts['why']}" if facts["why"] else "")
+        case "hook":
+            return f"{facts['task']}: {facts['what']}"
     doing = f"does not reach its model, and tries again: {facts['retrying']}" if facts["retrying"] else facts["tool"]
     return f"{facts['task']}: {facts['agent']}, turn {facts['turn']}, {money(facts['usd'])}  {doing}".rstrip()

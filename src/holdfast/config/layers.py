@@ -105,7 +105,7 @@ def _checked(name: str, value: Any, layer: Layer) -> Any:
     kind, given = KEYS[name].kind, value
     is_text = layer.is_text and isinstance(value, str)
     try:
-        if is_text and (name in ENTRY_KEYS or value.startswith("[")):
+        if is_text and (name in ENTRY_KEYS or name == "plugins.settings" or value.startswith("[")):
             value, is_text = msgspec.json.decode(value), False
         elif is_text and value == "null":
             value = None

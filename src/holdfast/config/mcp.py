@@ -9,12 +9,13 @@
       headers: {Authorization: "Bearer ${TRACKER_TOKEN}"}
 
 `${NAME}` in a value of `env` and `headers` is a variable of the user who runs Holdfast. It is filled in when an agent
-starts, so that no secret is written to a file that stays.
+starts, so that no secret is written to a file that stays. The name `holdfast` is that of our own server (`OWN`).
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ _ALLOWED = (
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _PRINTABLE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+OWN_NAME = "holdfast"
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,10 +51,26 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return REFERENCE.search(value) is not None
 
     @property
+    def is_own(self) -> bool:
+        """Whether it is Holdfast's own."""
+        return self.name == OWN_NAME
+
+    @property
     def references(self) -> tuple[str, ...]:
         """The variables that its values stand for."""
-        values = (*self.env.values(), *self.headers.values())
+        values = (*self.env.values(), *self.headers.values(), *([self.url] if self.is_own else []))
         return tuple(dict.fromkeys(name for value in values for name in REFERENCE.findall(value)))
+
+
+# Our own server, for an agent at work. Its runner has both variables; neither is in a file that stays.
+OWN = McpServer(OWN_NAME, url="${HOLDFAST_URL}/mcp", headers={"Authorization": "Bearer ${HOLDFAST_TOKEN}"})
+# The same for an agent that starts its servers itself, and speaks to none by HTTP.
+OWN_COMMAND = McpServer(
+    OWN_NAME,
+    command=sys.executable,
+    args=("-m", "holdfast", "mcp"),
+    env={name: f"${{{name}}}" for name in ("HOLDFAST_URL", "HOLDFAST_TOKEN")},
+)
 
 
 def read(path: Path) -> tuple[McpServer, ...]:
@@ -75,6 +93,8 @@ def read(path: Path) -> tuple[McpServer, ...]:
 def _named(path: Path, name: str, server: McpServer) -> McpServer:
     if not _NAME.fullmatch(name):
         raise _unreadable(path, f"{name!r} is no name for a server")
+    if name == OWN_NAME:
+        raise _unreadable(path, f"the name {name} is that of Holdfast's own server, which agents get without an entry")
     if bool(server.command) == bool(server.url):
         raise _unreadable(path, f"{name} needs either a command or a url")
     for variable in server.env:

@@ -4,7 +4,7 @@ Types are read when the module is loaded, so they are not postponed: that would 
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -220,6 +220,26 @@ class Server(msgspec.Struct, frozen=True):
     followers_per_client_max: Annotated[
         int, Meta(ge=1, le=100_000, description="streams at the same time with one token from one address")
     ] = 100
+
+
+class PluginSettings(msgspec.Struct, frozen=True):
+    """Which of the installed plugins are used, and how long their hooks may take."""
+
+    enabled: Annotated[
+        Annotated[tuple[Name, ...], Meta(max_length=ENTRIES_MAX)] | None,
+        Meta(description="installed plugins that are used; null: all"),
+    ] = None
+    disabled: Annotated[
+        tuple[Name, ...], Meta(max_length=ENTRIES_MAX, description="installed plugins that are not used all the same")
+    ] = ()
+    timeout_s: Annotated[Seconds, Meta(description="a hook that takes longer has one strike for each such time")] = 30.0
+    strikes_max: Annotated[
+        int, Meta(ge=1, le=1000, description="calls in a row that fail or take too long; then the plugin is set aside")
+    ] = 5
+    settings: Annotated[
+        dict[str, dict[str, Any]],
+        Meta(max_length=ENTRIES_MAX, description="for each plugin by name: a mapping that it gets as it is"),
+    ] = {}
 
 
 class Audit(msgspec.Struct, frozen=True):

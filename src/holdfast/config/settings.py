@@ -32,6 +32,7 @@ from holdfast.config.sections import (
     Name,
     OnOutage,
     PermissionSettings,
+    PluginSettings,
     RouteSettings,
     Seconds,
     Server,
@@ -70,6 +71,10 @@ class Config(msgspec.Struct, frozen=True):
         Literal["open", "none"],
         Meta(description="network in a sandbox; none: gates and agents without a model have none"),
     ] = "open"
+    mcp_tools: Annotated[
+        bool,
+        Meta(description="agents that take MCP servers get Holdfast's own, where the extra `mcp` is and a run serves"),
+    ] = True
     submodules: Annotated[
         Literal["keep", "init"],
         Meta(description="submodules in worktrees; keep: empty folders; init: checked out from .git/modules"),
@@ -182,6 +187,7 @@ class Config(msgspec.Struct, frozen=True):
         Meta(max_length=200, description="more variables that reach gates, beside PATH, HOME and the like"),
     ] = ()
     ledgers: LedgerSettings = LedgerSettings()
+    plugins: PluginSettings = PluginSettings()
     audit: Audit = Audit()
     server: Server = Server()
 
@@ -248,6 +254,8 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
         return rule if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
     if typing.get_origin(kind) is dict and _is_struct(typing.get_args(kind)[1]):
         return f"a mapping of up to {facts['max_length']} {_elements(typing.get_args(kind)[1])}"
+    if typing.get_origin(kind) is dict and typing.get_origin(typing.get_args(kind)[1]) is dict:
+        return f"a mapping of up to {facts['max_length']} mappings"
     if typing.get_origin(kind) is dict:
         return f"a mapping of up to {facts['max_length']} texts"
     return f"a list of up to {facts['max_length']:,} " + _elements(typing.get_args(kind)[0])

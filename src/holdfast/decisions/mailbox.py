@@ -27,7 +27,9 @@ from holdfast import errors, identity
 from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.connections.outbox import MessageChoice, decide_message
+from holdfast.decisions.connections.plugins import PluginChoice, PluginRefusal, disable, enable
 from holdfast.decisions.connections.pull_requests import PullSteering, steer_pull
+from holdfast.decisions.connections.trigger_rules import DeliveryReplay, RuleChoice, rearm, replay
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
 from holdfast.decisions.landings import LandingRetry, Settlement, retry, settle
@@ -87,6 +89,10 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "give_back": (GivingBack, give_back),
     "outbox": (MessageChoice, decide_message),
     "pr": (PullSteering, steer_pull),
+    "replay": (DeliveryReplay, replay),
+    "rearm": (RuleChoice, rearm),
+    "enable": (PluginChoice, enable),
+    "disable": (PluginRefusal, disable),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

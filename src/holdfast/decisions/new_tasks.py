@@ -50,9 +50,13 @@ class Catalogue:
 
 
 def create(
-    decision: DecisionContext, catalogue: Catalogue, given: Sequence[Mapping[str, Any]], parent: str = ""
+    decision: DecisionContext,
+    catalogue: Catalogue,
+    given: Sequence[Mapping[str, Any]],
+    parent: str = "",
+    facts: Mapping[str, Any] = {},
 ) -> list[str]:
-    """Journals new tasks: all of them or, if one cannot be, none. Returns their ids."""
+    """Journals new tasks: all of them or, if one cannot be, none. Returns their ids. `facts`: of each entry, beside."""
     if (before := _created(decision, len(given))) is not None:
         return before
     catalogue.learn(decision.ledger.state.tasks)
@@ -70,7 +74,9 @@ def create(
     decision.append(
         [
             decision.record(
-                "task_added", number, {"task": name, "definition": sha256(text).hexdigest(), "text": text.decode()}
+                "task_added",
+                number,
+                {"task": name, "definition": sha256(text).hexdigest(), "text": text.decode(), **facts},
             )
             for number, (name, text) in enumerate(texts.items())
         ]

@@ -52,7 +52,8 @@ def promote(decision: DecisionContext, asked: Promotion) -> Answer:
             if not candidate or not task.attempt.id:
                 raise refused(task, "promoted", f"type `holdfast retry {task.id}`.", "no attempt has made a candidate")
             said = MENDED if candidate != task.candidate else ""
-            decision.append(_done(decision, task, candidate))
+            opened = resuming(decision, task)
+            decision.append([*opened, *done_records(decision, task, candidate, "a person promoted it", bool(opened))])
     if decision.is_run:
         return decision.answer(task, note="; ".join(filter(None, ("the run verifies and lands it", said))))
     return _apart(decision, task, lambda decision, task: _finished(decision, task, said))
@@ -124,14 +125,17 @@ def _answer_before(decision: DecisionContext) -> Answer | None:
 # -- what was done or has landed before -------------------------------------------------------------------------------
 
 
-def _done(decision: DecisionContext, task: Task, candidate: str) -> list[Record]:
-    """The records that lead from failed or open to done, under the same attempt."""
-    records = resuming(decision, task)
-    if records or task.state is TaskState.OPEN:
+def done_records(
+    decision: DecisionContext, task: Task, candidate: str, why: str, is_opened: bool = False
+) -> list[Record]:
+    """The records, numbers 2 and 3, that lead from open to done, under the same attempt. `is_opened`: by records before
+    them."""
+    records = []
+    if is_opened or task.state is TaskState.OPEN:
         claim = {"task": task.id, "event": TaskEvent.AGENT_CLAIMS_TASK, "reason": Reason.REQUESTED_BY_PERSON}
         # It stays the work of the agent that made it, with whose conversation a later `resume` goes on.
         made_by = {"agent": task.claim.worked_by or ACTOR, "model": task.claim.model, "endpoint": task.claim.endpoint}
-        claim |= {"attempt": task.attempt.id, **made_by, "why": "a person promoted it"}
+        claim |= {"attempt": task.attempt.id, **made_by, "why": why}
         records.append(decision.record("task_claimed", 2, claim))
     done = {"task": task.id, "event": TaskEvent.FAST_COMPLETION, "reason": Reason.REQUESTED_BY_PERSON}
     facts = {"attempt": task.attempt.id, "agent": task.claim.worked_by or ACTOR, "candidate": candidate}

@@ -4,6 +4,9 @@ While a task is taken it is parked, so no run starts or lands it. Its agent is e
 given back, the worktree is saved as the snapshot `taken-<n>`, and the attempt goes on with that. If the process that
 has it is dead, the next run gives it back, or the one that lives; then it stays parked until a person resumes it, for
 nobody has said that the tree is fit to go on with.
+
+A person who gives it back as finished makes that tree the candidate: it is given back first, parked, and done then. A
+crash in between leaves a task that waits, with the tree saved; it can be given back as finished once more.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import msgspec
 from holdfast import identity
 from holdfast.crashpoints import point
 from holdfast.decisions.context import Answer, DecisionContext, Later, expect_decided, refused
+from holdfast.decisions.promotion import done_records
 from holdfast.decisions.reviews import sent_back
 from holdfast.decisions.stops import await_end, flag
 from holdfast.decisions.tasks import expect_at_rest, resuming, who_goes_on
@@ -26,14 +30,17 @@ from holdfast.domain.entries import STOPPED
 from holdfast.domain.spend import Caps
 from holdfast.domain.task import AT_WORK, OVER, TaskState
 from holdfast.domain.task_record import Task
-from holdfast.engine import earlier_starts
+from holdfast.domain.wording import plural
+from holdfast.engine import earlier_starts, outcome
 from holdfast.engine.context import RunContext
 from holdfast.engine.start import ORDER_TYPE, hold
 from holdfast.engine.starting.orders import StartFacts, make_order
+from holdfast.errors import InputError, NotFinished
 from holdfast.processes import starts
 from holdfast.storage.journal.entry import Record
 
 TAKE_POINTS = ("take.journalled", "take.held", "give_back.ended", "give_back.saved")
+FINISH_POINTS = ("give_back.given", "give_back.candidate", "give_back.finished")
 _JUDGED = (TaskState.DONE, TaskState.PENDING_APPROVAL)
 _UNSETTLED = AT_WORK | {TaskState.ORPHANED}
 
@@ -54,11 +61,13 @@ class Taking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GivingBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`pid`: the process that asks, which may be the one that has it."""
+    """`pid`: the process that asks, which may be the one that has it. `done`: the work is finished, and the worktree as
+    it stands is what the attempt made."""
 
     task: str
     park: bool = False
     pid: int = 0
+    done: bool = False
 
 
 # -- take -------------------------------------------------------------------------------------------------------------
@@ -145,19 +154,64 @@ def _prepare(context: RunContext, task: Task, *, is_shell: bool) -> Order:
 
 
 def give_back(decision: DecisionContext, asked: GivingBack) -> Answer:
+    if asked.done and asked.park:
+        raise InputError(detail="work that is finished goes on to be verified: leave out `park`, or `done`")
     task = decision.task(asked.task)
     if not decision.has_done("task_given_back", 0):
-        if task.taken is None and task.was_taken and task.parked == STOPPED:
+        was_given = task.taken is None and task.was_taken and task.parked == STOPPED and task.state is TaskState.OPEN
+        if was_given and not asked.done:
             return decision.answer(task, note=f"it was given back; `holdfast resume {task.id}` goes on with the tree")
-        if task.taken is None:
-            raise refused(task, "given back", "there is nothing to do.", "nobody has taken it")
-        is_held = _is_held(task.taken)
-        if is_held and task.taken.pid not in (0, asked.pid):
-            raise refused(task, "given back", "leave the session in that terminal.", f"it is {task.parked}")
-        decision.append([_given_back(decision, task, park=asked.park or task.taken.park or not is_held)])
+        park = was_given or _expect_returnable(task, asked.pid)
+        decision.append([_given_back(decision, task, park=park or asked.park or asked.done)])
+        point("give_back.given")
+    if asked.done:
+        return _finish(decision, task)
     if task.parked == STOPPED:
         return decision.answer(task, note=f"`holdfast resume {task.id}` goes on with the tree as you left it")
     return decision.answer(task, note=who_goes_on(decision, "goes on with the tree as you left it"))
+
+
+def _expect_returnable(task: Task, pid: int) -> bool:
+    """Raises where the task cannot be given back; returns whether it waits for `resume` then."""
+    if task.taken is None:
+        raise refused(task, "given back", "there is nothing to do.", "nobody has taken it")
+    is_held = _is_held(task.taken)
+    if is_held and task.taken.pid not in (0, pid):
+        raise refused(task, "given back", "leave the session in that terminal.", f"it is {task.parked}")
+    return task.taken.park or not is_held
+
+
+def _finish(decision: DecisionContext, task: Task) -> Answer:
+    """Makes the saved tree the attempt's candidate, as if its agent had said that it is done."""
+    if not decision.has_done("task_done", 3):
+        _expect_fit(decision, task)
+        candidate = outcome.make_candidate(decision.context, task, task.attempt.tree)
+        point("give_back.candidate")
+        # The flag comes last: a crash before leaves the task parked.
+        done = done_records(decision, task, candidate, "a person has finished it")
+        decision.append([*done, decision.flagged(task, 4)])
+        point("give_back.finished")
+    elif not decision.has_done("task_flagged", 4):
+        decision.append([decision.flagged(task, 4)])
+    note = who_goes_on(decision, "verifies and lands it")
+    unseen = f"; its agent has not seen {plural(len(task.told), 'message')}" if task.told else ""
+    return decision.answer(task, note=note + unseen)
+
+
+def _expect_fit(decision: DecisionContext, task: Task) -> None:
+    """Raises NotFinished where the tree of a task that was given back cannot become a candidate."""
+    attempt, trees = task.attempt, decision.worktrees
+    again = f"then type `holdfast give-back {task.id} --done`. `holdfast resume {task.id}` goes on with its agent."
+    if not attempt.tree or not trees.path(task.id).is_dir():
+        hint = f"`holdfast resume {task.id}` goes on with its agent."
+        raise NotFinished(task=task.id, reason="its worktree is gone", hint=hint)
+    decision.context.expect_result(task, attempt.tree)
+    if not trees.snapshots(task.id, attempt.base).standing(attempt.id):
+        reason = f"a file in {trees.path(task.id)} is too large for a snapshot, and would not land"
+        hint = f"remove it, list it in .gitignore, or raise limits.file_bytes_max in config/settings.yaml, {again}"
+        raise NotFinished(task=task.id, reason=reason, hint=hint)
+    if (found := outcome.unfit(decision.context, task, attempt.tree)) is not None:
+        raise NotFinished(task=task.id, reason=found.detail, hint=f"do that first, {again}")
 
 
 def _given_back(decision: DecisionContext, task: Task, *, park: bool = False, died: bool = False) -> Record:
@@ -194,5 +248,5 @@ def return_abandoned(context: RunContext) -> None:
         context.note(
             task.id,
             f"it was {was}, and that process is gone: given back, with the worktree as it was left. It waits for you: "
-            f"`holdfast resume {task.id}` goes on with that",
+            f"`holdfast resume {task.id}` goes on with that, `holdfast give-back {task.id} --done` says it is finished",
         )

@@ -26,7 +26,7 @@ from holdfast.engine.earlier_starts import newest_whole
 from holdfast.engine.recovery import remove_leftovers
 from holdfast.engine.turn_follower import Follower
 from holdfast.errors import DecisionRefused, NothingParked
-from holdfast.landing import verify
+from holdfast.landing import gate_kinds, verify
 from holdfast.processes import starts
 from holdfast.storage.journal.entry import Record
 from holdfast.storage.records import attempt_folder
@@ -129,7 +129,7 @@ def _resolution(decision: DecisionContext, task: Task, choice: str) -> list[Reco
         moves = [decision.moved(task, event, Reason.RESOLVED_BY_PERSON)]
     flags: dict[str, Any] = {"parked": "", "not_before": task.not_before, "cause": task.cause}
     if choice == "happened":
-        gates = verify.gates_of(decision.definition(task), decision.config)
+        gates = gate_kinds.gates_of(decision.definition(task), decision.config)
         flags["happened"] = verify.not_again(task.parked, decision.layout.attempt_files(task.attempt.id), gates)
     return [*moves, decision.flagged(task, 1 if moves or has_begun else 0, told, **flags)]
 

@@ -119,11 +119,12 @@ class Launch(msgspec.Struct, frozen=True):
     `reads_errors`: the stream is given the lines of the agent's standard error, too.
     `counted`: tokens in and out that this conversation has reported in earlier starts, for an agent that counts on;
     `counted_usd`: what it cost.
-    `stream`: whose output it is, where Holdfast knows it by name (agents/streams.py).
+    `stream`: whose output it is, where Holdfast knows it by name, or `module:function` of a plugin (agents/streams.py).
     `model`: the one that was asked for, where the stream does not name it.
     `policy`: what it may do unasked; the runner decides by it about each `PersonAsked`.
     `talks`: it is spoken with: its standard input stays open, and the stream says what is written there
     (`ports.py:TalkingStream`). `stdin` is then the stream's to send, and `session` its to resume.
+    `writes_late`: it tells of a tool's end before its own record has it (`ports.py:KeepingStream`).
     `homes`: the CLI's own folders, where its conversations and its settings are.
     `uses_model`: it talks to one, so the keys of known models and the way out to them reach it.
     `protocol`: it is spoken with by the Agent Client Protocol; `stdin` is the prompt then.
@@ -147,6 +148,7 @@ class Launch(msgspec.Struct, frozen=True):
     homes: tuple[Home, ...] = ()
     policy: PermissionPolicy = PermissionPolicy()
     talks: bool = False
+    writes_late: bool = False
     session: str = ""
     protocol: ProtocolCall | None = None
 

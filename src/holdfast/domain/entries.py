@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
-from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued
+from holdfast.domain.messages.connection_state import CONNECTION_ENTRIES
 from holdfast.domain.pull_requests.pull_records import PullRequestPublished, PullRequestSeen, PullRequestSteered
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
@@ -335,8 +335,7 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "landing_settled": LandingSettled,
     "review_drafted": ReviewDrafted,
     "review_submitted": ReviewSubmitted,
-    "message_queued": MessageQueued,
-    "message_flagged": MessageFlagged,
+    **CONNECTION_ENTRIES,
     "pull_request_published": PullRequestPublished,
     "pull_request_seen": PullRequestSeen,
     "pull_request_steered": PullRequestSteered,

@@ -18,8 +18,8 @@ from holdfast.domain import claims, effect_entries, entries, outage, task_record
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.entries import EntryLike
 from holdfast.domain.fsm import Reason
-from holdfast.domain.messages import outbox_records
-from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued, Outbox, Outgoing
+from holdfast.domain.messages import connection_state, outbox_records
+from holdfast.domain.messages.outbox_records import Outbox
 from holdfast.domain.outage import Outage
 from holdfast.domain.pull_requests import pull_records
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
@@ -38,7 +38,7 @@ class _Head(msgspec.Struct, frozen=True):
     days: dict[int, Spend] = {}
     outages: list[Outage] = []
     audit: entries.AuditNoted | None = None
-    outbox: list[Outgoing] = []
+    connections: connection_state.ConnectionState = msgspec.field(default_factory=connection_state.ConnectionState)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -78,16 +78,15 @@ class State:
     `outages`: agents that cannot be used now.
     """
 
-    version = 20
+    version = 22
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task] = {}
         self.epoch = 0
         self.outages: outage.Outages = {}
-        # The tasks with an open question.
+        # Tasks with an open question.
         self.asking: set[str] = set()
-        # Messages that have not left yet, the oldest first.
-        self.outbox: Outbox = {}
+        self.connections = connection_state.ConnectionState()
         # How far the audit log reached when the journal last noted it.
         self.audit: entries.AuditNoted | None = None
         self._spent = SpendCounter()
@@ -100,6 +99,10 @@ class State:
     @property
     def days(self) -> dict[int, Spend]:
         return self._spent.days
+
+    @property
+    def outbox(self) -> Outbox:
+        return self.connections.outbox
 
     def apply(self, run: str, entry: EntryLike) -> None:
         if entry.decision_type == "turn_completed" and self._count_turn(entry):
@@ -119,20 +122,20 @@ class State:
         trial = State()
         # What was spent allows or forbids no entry.
         trial.tasks, trial.epoch, trial.outages = Overlay(self.tasks), self.epoch, self.outages.copy()
-        trial.asking, trial.outbox = self.asking.copy(), self.outbox.copy()
+        trial.asking, trial.connections = self.asking.copy(), self.connections.trial()
         return trial
 
     def dump(self) -> Iterable[bytes]:
-        outages, outbox = list(self.outages.values()), list(self.outbox.values())
-        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, outbox=outbox))
+        outages, others = list(self.outages.values()), self.connections
+        yield _encode(_Head(self.epoch, self.run, self.days, outages, self.audit, connections=others))
         for task in self.tasks.values():
             yield _encode(task)
 
     def load(self, lines: list[bytes]) -> None:
         head = _decode_head(lines[0])
-        self.epoch, self._spent, self.audit = head.epoch, SpendCounter(head.run, head.days), head.audit
+        self.epoch, self.audit, self.connections = head.epoch, head.audit, head.connections
+        self._spent = SpendCounter(head.run, head.days)
         self.outages = {(each.agent, each.endpoint): each for each in head.outages}
-        self.outbox = {each.key: each for each in head.outbox}
         self.tasks = {task.id: task for task in map(_decode, lines[1:])}
         self.asking = {task.id for task in self.tasks.values() if task_record.open_questions(task)}
 
@@ -338,11 +341,11 @@ class State:
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
 
 
-def _in_outbox(change: Callable[[Outbox, Any, float], str]) -> Callable[[State, EntryLike, Any], None]:
-    """A change of the outbox, which says why it cannot be, as a handler."""
+def _among_connections(change: connection_state.ConnectionFold) -> Callable[[State, EntryLike, Any], None]:
+    """A change of what is about others, as a handler."""
 
     def handler(state: State, entry: EntryLike, payload: Any) -> None:
-        if contradiction := change(state.outbox, payload, entry.timestamp):
+        if contradiction := change(state.connections, payload, entry.timestamp):
             raise _Contradiction(contradiction)
 
     return handler
@@ -391,8 +394,7 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.LandingSettled: State._settle_landing,
     ReviewDrafted: _in_task("reviews", TaskReviews.drafted),
     ReviewSubmitted: _in_task("reviews", TaskReviews.reviewed),
-    MessageQueued: _in_outbox(outbox_records.queue),
-    MessageFlagged: _in_outbox(outbox_records.flag),
-    effect_entries.PublishIntended: _in_outbox(outbox_records.begin),
+    **{kind: _among_connections(change) for kind, change in connection_state.FOLDS.items()},
+    effect_entries.PublishIntended: _among_connections(connection_state.begin_publishing),
     **dict.fromkeys(pull_records.ENTRIES, _in_task("pull", pull_records.folded)),
 }

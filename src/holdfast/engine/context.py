@@ -27,6 +27,7 @@ from holdfast.engine.plan import Observation
 from holdfast.engine.spawn import Spawn
 from holdfast.engine.turn_follower import Follower, Silence
 from holdfast.errors import DefinitionLost, ResultLost
+from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.gates import Gate
 from holdfast.landing.judgings import Judgings
 from holdfast.layout import Layout
@@ -189,6 +190,8 @@ class RunContext:
     resolve_sandbox: Callable[[str], str]
     clock: Callable[[], float]
     auditor: Auditor
+    # The rules for what arrives from elsewhere.
+    triggers: TriggersHolder
     note: Note = field(default=_say_nothing)
     # What was said before the run began, and need not be said again.
     remarked: set[str] = field(default_factory=set)
@@ -203,6 +206,13 @@ class RunContext:
     recovery_s: float = 0.0
     # Where there is no sandbox and nobody has said so: what people must know.
     unconfined: str = ""
+
+    # Whether agents that take MCP servers get our own: a server offers it, and the settings do not refuse it.
+    has_tools: bool = False
+    # Makes that server ready beside us, before an agent that was started asks it.
+    ready_tools: Callable[[], None] = field(default=lambda: None)
+    # Whether a server answers beside this run.
+    serves: bool = False
 
     # The newest landing of this run, from which the branch must lead on.
     last_landed: str = ""

@@ -25,6 +25,7 @@ from holdfast.engine.starting.worktree_hooks import leave_worktree
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
 from holdfast.landing import approval, foreign_code, gate_results, refresh, verify
 from holdfast.landing.branch import branch_of, reaches
+from holdfast.landing.gate_kinds import gates_of
 from holdfast.landing.gates import Gate
 from holdfast.landing.lost_landings import settle_rewritten, undone
 from holdfast.landing.merge_queue import CandidateKind, JudgeAhead, QueueView
@@ -53,7 +54,7 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
         # Its subtasks were its work, and each has landed by itself.
         _close(context, task, {"kind": "subtasks"})
         return LandingResult.CLOSED
-    if not task.candidate and task.claim.remote and not verify.gates_of(context.board.worked_on(task), context.config):
+    if not task.candidate and task.claim.remote and not gates_of(context.board.worked_on(task), context.config):
         # There is nothing to land, and nothing that could judge it.
         _close(context, task, {**task.outcome, "kind": "reported", "attempt": task.attempt.id})
         return LandingResult.CLOSED
@@ -153,7 +154,7 @@ def _kind(context: RunContext, task: Task) -> CandidateKind:
     if key not in kinds:
         try:
             made = context.board.worked_on(task)
-            is_once = not all(gate.repeatable for gate in verify.gates_of(made, context.config))
+            is_once = not all(gate.repeatable for gate in gates_of(made, context.config))
             # The rules are asked about the change as the agent made it; merged, it is asked about again.
             landing = Landing(verified=task.candidate, verified_on=task.attempt.base)
             as_made = msgspec.structs.replace(task, landing=landing, approved=False)
@@ -222,7 +223,7 @@ def _judge_on(
     )
     if merged.conflicts:
         return verify.conflict(merged.conflicts)
-    gates = verify.gates_of(made, context.config)
+    gates = gates_of(made, context.config)
     context.judgings.announce(task.id, target, merged.commit)
     with context.judgings.place() as place:
         intended = VerifyIntended(

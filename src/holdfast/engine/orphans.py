@@ -17,7 +17,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine import earlier_starts, turn_follower
 from holdfast.engine.context import RunContext
 from holdfast.engine.outcome import apply_exit, uncounted_spend
-from holdfast.landing import verify
+from holdfast.landing import gate_kinds
 from holdfast.layout import Attempt
 from holdfast.processes import starts
 from holdfast.storage.records import attempt_folder
@@ -133,7 +133,7 @@ def _salvage(context: RunContext, task: Task, made: Definition) -> bool:
     Only where something judges whether the work is complete: gates, or a person who must approve it. A candidate that
     they refuse fails the attempt as usual, and the next one begins with it.
     """
-    is_judged = bool(verify.gates_of(made, context.config)) or (made.approve or False)
+    is_judged = bool(gate_kinds.gates_of(made, context.config)) or (made.approve or False)
     turn = task.attempt.stands
     candidate = _candidate(context, task, made) if is_judged and turn else ""
     if not candidate:

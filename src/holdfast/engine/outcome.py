@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.domain.attempt_records import Ending, Exit
 from holdfast.domain.fsm import Reason
 from holdfast.domain.spend import Spend
@@ -194,27 +196,11 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
         context.append(back, context.flagged(task, parked=str(error), not_before=task.not_before))
         context.note(task.id, str(error))
         return
-    store, modules = context.worktrees.store, context.worktrees.modules
-    if ended.snapshot and (inner := merges.nested(store, task.attempt.base, ended.snapshot, context.worktrees.exclude)):
-        _refuse_nested(context, task, ended, [git.readable(path) for path in inner])
-        return
-    if ended.snapshot and (found := merges.below_submodules(store, task.attempt.base, ended.snapshot, modules)):
-        _refuse_submodules(context, task, ended, found)
-        return
     if ended.snapshot:
-        who = merges.identity(context.repo, context.config)
-        message = commit_messages.of_candidate(context, task, context.board.worked_on(task))
-        made = merges.candidate(
-            store,
-            task.attempt.base,
-            ended.snapshot,
-            message,
-            who,
-            exclude=context.worktrees.exclude,
-            modules=modules,
-            attempt=task.attempt.id,
-        )
-        candidate = made or task.attempt.base
+        if (found := unfit(context, task, ended.snapshot)) is not None:
+            _refuse(context, task, ended, found)
+            return
+        candidate = make_candidate(context, task, ended.snapshot)
     context.move(
         task,
         TaskEvent.AGENT_REPORTS_SUCCESS,
@@ -231,8 +217,35 @@ def _done(context: RunContext, task: Task, ended: Exit) -> None:
     context.note(task.id, f"{task.attempt.id} is done after {plural(task.attempt.turn, 'turn')}")
 
 
-def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapping[str, list[str]]) -> None:
-    """Refuses a result with changes inside submodules, which only the attempt's turns keep."""
+def make_candidate(context: RunContext, task: Task, snapshot: str) -> str:
+    """The attempt's changes up to the snapshot, as a commit on its base; the base where there are none."""
+    trees = context.worktrees
+    who = merges.identity(context.repo, context.config)
+    message = commit_messages.of_candidate(context, task, context.board.worked_on(task))
+    more = (trees.store, task.attempt.base, snapshot, message, who)
+    made = merges.candidate(*more, exclude=trees.exclude, modules=trees.modules, attempt=task.attempt.id)
+    return made or task.attempt.base
+
+
+class UnfitTree(msgspec.Struct, frozen=True):
+    """The reason why a tree cannot become a candidate, with the way out; `kind` is that of the failure."""
+
+    kind: str
+    detail: str
+    way: str = ""
+
+
+def unfit(context: RunContext, task: Task, snapshot: str) -> UnfitTree | None:
+    trees, base = context.worktrees, task.attempt.base
+    if inner := merges.nested(trees.store, base, snapshot, trees.exclude):
+        return _with_nested(context, task, [git.readable(path) for path in inner])
+    if found := merges.below_submodules(trees.store, base, snapshot, trees.modules):
+        return _with_submodules(context, task, found)
+    return None
+
+
+def _with_submodules(context: RunContext, task: Task, found: Mapping[str, list[str]]) -> UnfitTree:
+    """A result with changes inside submodules, which only the attempt's turns keep."""
     paths = ", ".join([path for each in found.values() for path in each][:5])
     if context.worktrees.modules is None:
         kind = "submodule"
@@ -246,22 +259,22 @@ def _refuse_submodules(context: RunContext, task: Task, ended: Exit, found: Mapp
         detail += f"it is kept in the turns of {task.attempt.id}"
         way = f"Leave the submodule as it was, or check out a commit that is in its repository already: `git -C {one} "
         way += "log --all`. New work in it goes to its own repository first, and a person types `git fetch` in it here"
-    _refuse(context, task, ended, kind, detail, told=f"Your work was not taken: {detail}. {way}.")
+    return UnfitTree(kind, detail, way)
 
 
-def _refuse_nested(context: RunContext, task: Task, ended: Exit, paths: Sequence[str]) -> None:
+def _with_nested(context: RunContext, task: Task, paths: Sequence[str]) -> UnfitTree:
     """The repositories stay in the worktree, where the next attempt finds them."""
     one, top = paths[0], context.worktrees.path(task.id)
     detail = f"it leaves a git repository of its own in {', '.join(paths[:5])}, of which at most the commit is saved. "
     detail += f"Remove {one}/.git in {top} if its files are to land, or list {one}/ in .gitignore to keep it out"
-    _refuse(context, task, ended, "nested_repository", detail, told=f"Your work was not taken: {detail}.")
+    return UnfitTree("nested_repository", detail)
 
 
-def _refuse(context: RunContext, task: Task, ended: Exit, kind: str, detail: str, told: str) -> None:
-    rest = uncounted_spend(context, task, ended)
-    more: dict[str, Any] = {"session": ended.session, "rest": rest, "told": ended.told}
+def _refuse(context: RunContext, task: Task, ended: Exit, found: UnfitTree) -> None:
+    told = f"Your work was not taken: {found.detail}." + (f" {found.way}." if found.way else "")
+    more: dict[str, Any] = {"session": ended.session, "rest": uncounted_spend(context, task, ended), "told": ended.told}
     reason = Reason.VERIFICATION_FAILED
-    context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, kind, detail, feedback=told, **more)
+    context.fail(task, TaskEvent.AGENT_REPORTS_FAILURE, reason, found.kind, found.detail, feedback=told, **more)
 
 
 def _limit(context: RunContext, task: Task, ended: Exit) -> None:

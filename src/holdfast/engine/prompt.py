@@ -8,6 +8,10 @@ conversation knows what it did, but perhaps not its last turn; for one that cann
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -16,6 +20,7 @@ from holdfast.domain.definition import Definition, fork_source
 from holdfast.domain.task_record import Past, PreviousAttempt, Task, standing
 from holdfast.domain.template import check, render
 from holdfast.errors import InputError, TemplateUnreadable
+from holdfast.landing import gate_kinds
 from holdfast.layout import Layout
 from holdfast.questions.records import Question
 from holdfast.storage.records import ledger
@@ -24,11 +29,13 @@ from holdfast.storage.records.blobs import Blobs
 HISTORY_CHARS_MAX = 40_000
 TRACE_CHARS_MAX = 2_000
 FILES_MAX = 50
+# By what an agent speaks to a run that serves: the tools of our MCP server, or the command `holdfast-agent`.
+WayBack = Literal["", "tools", "command"]
 
 # What a template may name.
 FIELDS = (
     "task", "attempt", "title", "goal", "context", "files", "acceptance", "paths", "earlier", "feedback", "conflicts",
-    "interrupted", "history", "told",
+    "interrupted", "history", "told", "tools",
 )  # fmt: skip
 # Also added to a template of the user's own that has no place for it: a person's message always reaches the agent.
 TOLD = """\
@@ -77,6 +84,12 @@ Change nothing outside of: {{paths}}
 The current folder is a git worktree of its own. Work only there. What you leave in it is taken, committed or not; you
 need not commit, and must not push.
 
+{{#tools}}
+## Whom to tell
+
+{{tools}}
+
+{{/tools}}
 {{#earlier}}
 ## Earlier attempts
 
@@ -114,11 +127,12 @@ TEMPLATE += TOLD
 
 
 class Words(msgspec.Struct, frozen=True):
-    """The sources of a prompt's parts."""
+    """The sources of a prompt's parts. `way_back`: by what the agent speaks to the run."""
 
     layout: Layout
     blobs: Blobs
     config: Config
+    way_back: WayBack = ""
 
 
 class PromptTree(msgspec.Struct, frozen=True):
@@ -138,8 +152,9 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
     feedback = words.blobs.get(task.feedback).decode(errors="replace") if task.feedback else ""
     if not feedback and (source := fork_source(made)):
         feedback = f"The worktree begins with what turn {source[1]} of {source[0]} left. Go on from it."
-    commands = [each.command if isinstance(each.command, str) else shlex.join(each.command) for each in made.verify]
-    commands += [gate.command for gate in words.config.gates if gate.required]
+    gates = [*(each.command for each in made.verify), *(each.command for each in words.config.gates if each.required)]
+    resolved = [gate_kinds.resolved(command, words.config) for command in gates]
+    commands = [command if isinstance(command, str) else shlex.join(command) for command in resolved]
     values = {
         "task": task.id,
         "attempt": task.attempt.id,
@@ -155,6 +170,7 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
         "interrupted": _interrupted(task, tree),
         "history": _last_turn(words.layout, task) if resumes else _history(words.layout, task),
         "told": _messages(words.layout, task),
+        "tools": _tools(words.way_back),
     }
     text = template(words.layout)
     if "{{told}}" not in text:
@@ -183,6 +199,25 @@ def template_problem(layout: Layout) -> str:
     except InputError as error:
         return str(error)
     return ""
+
+
+TOOLS = """\
+The MCP server `holdfast` has tools for this task: `progress` says how it goes, `ask` puts a question to a person and
+waits for the answer, `show` has the task as it is now. `split` divides the task into subtasks and `block` says that
+another task has to come first: your process is ended then, and goes on when those are done."""
+COMMANDS = """\
+By `{command}` in a shell: `progress 'half done'` says how it goes, `ask 'which one?'` puts a question to a person and
+prints the answer. `split 'one part' 'another'` divides the task into subtasks and `block TASK` says that another task
+has to come first: your process is ended then, and goes on when those are done."""
+
+
+def _tools(way_back: WayBack) -> str:
+    if way_back != "command":
+        return TOOLS if way_back else ""
+    beside = Path(sys.executable).with_name("holdfast-agent")
+    found = "holdfast-agent" if shutil.which("holdfast-agent") else shlex.quote(str(beside))
+    module = f"{shlex.quote(sys.executable)} -m holdfast.mcp.agent_command"
+    return COMMANDS.format(command=found if found == "holdfast-agent" or beside.exists() else module)
 
 
 def _listed(items: list[str]) -> str:

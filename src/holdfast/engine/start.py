@@ -28,9 +28,9 @@ from holdfast.domain.task_record import PreviousAttempt, Task, is_answered_start
 from holdfast.engine import budget, earlier_starts, outages
 from holdfast.engine.context import Ended, RunContext
 from holdfast.engine.effects import carry_out
-from holdfast.engine.prompt import PromptTree, Words, prompt, template_problem
-from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order
-from holdfast.engine.starting.worktree_hooks import after_start
+from holdfast.engine.prompt import PromptTree, WayBack, Words, prompt, template_problem
+from holdfast.engine.starting.orders import StartFacts, full_session_of, make_order, way_back
+from holdfast.engine.starting.worktree_hooks import after_start, set_up
 from holdfast.errors import (
     BudgetTaken,
     DefinitionLost,
@@ -44,6 +44,7 @@ from holdfast.errors import (
     is_environment,
     is_fatal,
 )
+from holdfast.landing import gate_kinds
 from holdfast.layout import Layout
 from holdfast.ports import Agent, LedgerReader
 from holdfast.preparation.preparation import Prepared, WorktreePlace
@@ -92,8 +93,8 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     policy = policy_of(context.config, made, agent.name)
     if missing := agent.missing(made, policy) or context.missing_sandbox(kind):
         return NotStarted(missing)
-    if hidden := _hidden_program(context, agent, made):
-        return NotStarted(hidden)
+    if unusable := _hidden_program(context, agent, made) or gate_kinds.missing(made, context.config):
+        return NotStarted(unusable)
     if kind == "none" and context.config.sandbox_network == "none":
         return NotStarted(
             "`sandbox_network: none` needs a sandbox, and it has none; install bubblewrap, or set it to `open`"
@@ -114,14 +115,12 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
             context.append(context.flagged(task, not_before=caps.until))
         return NotStarted(caps.reason, soon=caps.reserved, for_all=caps.scope == "run" and not caps.reserved)
     facts: dict[str, Any] = {"endpoint": found} if (found := agent.endpoint(choice.model)) else {}
-    why = choice.why
     if full := full_session_of(context.layout, context.config, task, agent):
         facts["forget"] = True
     elif task.outcome.get("kind") == Ending.SESSION_FULL:
         detail = str(task.outcome.get("detail", ""))
         full = f"{detail[:1].lower()}{detail[1:].removesuffix('.')}"
-    if full:
-        why = "; ".join(filter(None, (why, f"begins another conversation: {full}")))
+    why = "; ".join(filter(None, (choice.why, f"begins another conversation: {full}" if full else "")))
     context.ledger.claim(agent.name, task.id, lease_s=None, model=choice.model, why=why, **facts)
     return _guarded(context, task, lambda: _begin(context, task, agent, caps, free_slots))
 
@@ -212,7 +211,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )
-    found = plan_start(inputs, task, made, agent)
+    found = plan_start(inputs, task, made, agent, way_back(agent, context))
     pins.pin(context.repo, context.layout, task.attempt.id, found.base)
     claim, threads = task.claim.number, context.preparing
     place = WorktreePlace(
@@ -248,7 +247,7 @@ def _prepare(context: RunContext, planned: _PlannedStart) -> tuple[contextlib.Ex
     task, found, place = planned.task, planned.found, planned.place
     make_tree = functools.partial(hold, context.worktrees, task, found.base, found.snapshot, found.begin)
     with contextlib.ExitStack() as stack:
-        preparing = context.preparation.prepare(place, make_tree, functools.partial(carry_out, context))
+        preparing = context.preparation.prepare(place, make_tree, functools.partial(set_up, context))
         prepared = stack.enter_context(preparing)
         for told in prepared.notes:
             context.note(task.id, told)
@@ -335,7 +334,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     session: str
 
 
-def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) -> StartPlan:
+def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent, back: WayBack = "") -> StartPlan:
     """Of a task that was just claimed for this agent. `made` is the definition with which its attempt began."""
     is_full = bool(full_session_of(inputs.layout, inputs.config, task, agent))
     session = task.session if agent.can.resume and not is_full else ""
@@ -351,7 +350,7 @@ def plan_start(inputs: StartInputs, task: Task, made: Definition, agent: Agent) 
             who = merges.identity(inputs.repo, inputs.config)
             merged = merges.merge(inputs.worktrees.store, base, begun, "the work so far", who)
             begin, found = merged.commit or merged.marked, PromptTree(merged.conflicts, by)
-    words = Words(inputs.layout, inputs.blobs, inputs.config)
+    words = Words(inputs.layout, inputs.blobs, inputs.config, back)
     return StartPlan(base, snapshot, begin, prompt(words, task, made, found, resumes=bool(session)), session)
 
 

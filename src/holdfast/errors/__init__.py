@@ -8,6 +8,7 @@ line returns for it; docs list the codes. Read `base.py` first.
 
 from __future__ import annotations
 
+from holdfast.errors.arrivals import *
 from holdfast.errors.base import *
 from holdfast.errors.storage import *
 from holdfast.errors.tasks import *

@@ -39,6 +39,11 @@ class DecisionRefused(HoldfastError, exit_code=9):
     """The task {task} cannot be {verb}: {reason}. Nothing was changed; {hint}"""
 
 
+class NotFinished(HoldfastError, exit_code=9):
+    """The work on {task} cannot be taken as finished: {reason}. It was given back, with its worktree saved as it was
+    left, and waits for you; {hint}"""
+
+
 class QuestionUnknown(InputError):
     """There is no question {question!r}. Nothing was changed; `holdfast questions` shows those that wait for an
     answer."""

@@ -14,6 +14,18 @@ from holdfast.errors.storage import (
     SyncFailed,
 )
 
+# -- plugins ----------------------------------------------------------------------------------------------------------
+
+
+class PluginUnknown(InputError):
+    """There is no plugin {plugin}; installed are: {known}. `holdfast plugins` lists them."""
+
+
+class PluginStopped(HoldfastError, exit_code=8):
+    """The plugin {plugin} is set aside: {reason}. Its cursor stays, so it misses no entry; mend it, then type
+    `holdfast plugins enable {plugin}`."""
+
+
 # -- git --------------------------------------------------------------------------------------------------------------
 
 
@@ -294,11 +306,6 @@ class PushRefused(HoldfastError, exit_code=22):
 # -- services of others -----------------------------------------------------------------------------------------------
 
 
-class ExtraMissing(InputError):
-    """This needs the package {module}, which is not installed. Nothing was changed; type
-    `pip install 'holdfast[{extra}]'`."""
-
-
 class SecretMissing(InputError):
     """The secret {ref} cannot be read: {reason}. Nothing was changed; set it, or name another in the settings."""
 
@@ -341,6 +348,11 @@ class ListenFailed(HoldfastError, exit_code=21):
 
 class NobodyServes(HoldfastError, exit_code=21):
     """No server is running for {path}. Nothing was opened; type `holdfast run` or `holdfast serve`."""
+
+
+class ExtraMissing(HoldfastError, exit_code=22):
+    """This needs the extra `{extra}`, which is not installed. Nothing was changed; in the environment of Holdfast, type
+    `pip install 'holdfast[{extra}]'`."""
 
 
 # -- whose fault it is ------------------------------------------------------------------------------------------------

@@ -40,6 +40,14 @@ def is_shallow(repo: Path) -> bool:
     return _ask(repo, "rev-parse", "--is-shallow-repository").line == "true"
 
 
+def is_landed(repo: Path, path: str) -> bool:
+    """Whether a file is as the newest commit that changed it left it, and that commit has our trailers."""
+    if _ask(repo, "status", "--porcelain", "--", path, codes=(0, 128)).out.strip():
+        return False
+    said = _ask(repo, "log", "-1", "--format=%(trailers:key=Holdfast-Task)", "--", path, codes=(0, 128))
+    return not said.code and bool(said.out.strip())
+
+
 def commits_here(repo: Path, commits: Iterable[str]) -> set[str]:
     """Those of the commits that the repository has."""
     asked = list(commits)

@@ -23,9 +23,9 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.domain.definition import Definition
 from holdfast.git import command as git
+from holdfast.landing.gate_kinds import gates_of
 from holdfast.landing.gates import PASSED_ON, Gate
 from holdfast.landing.shell_words import SimpleCommand, simple_commands
-from holdfast.landing.verify import gates_of
 from holdfast.layout import Layout
 from holdfast.storage.files import plain
 from holdfast.worktrees.content import judging_worktrees

@@ -18,11 +18,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.config.settings import Config
 from holdfast.crashpoints import point
 from holdfast.domain import path_rules
 from holdfast.domain.attempt_records import Resources
-from holdfast.domain.definition import Definition
 from holdfast.domain.wording import plural
 from holdfast.errors import JudgingWithdrawn, SetupFailed
 from holdfast.git import command as git
@@ -82,26 +80,6 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 # -- gates ------------------------------------------------------------------------------------------------------------
-
-
-def gates_of(definition: Definition, config: Config) -> tuple[Gate, ...]:
-    """The task's own checks, then the gates of the settings; each with a unique name."""
-    found: dict[str, Gate] = {}
-    for number, check in enumerate(definition.verify, 1):
-        name = _unused(check.name or f"verify-{number}", found)
-        found[name] = Gate(name, check.command, check.timeout_s or running.TIMEOUT_S, True, check.repeatable)
-    for gate in config.gates:
-        name = _unused(gate.name, found)
-        found[name] = Gate(name, gate.command, gate.timeout_s, gate.required, gate.repeatable)
-    return tuple(found.values())
-
-
-def _unused(name: str, taken: dict[str, Gate]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}-{number}"
-    return free
 
 
 def pin(gates: Sequence[Gate], paths: Sequence[str], blobs: Blobs, *confined: Any) -> str:

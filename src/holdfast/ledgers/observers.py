@@ -22,6 +22,7 @@ ORDER: dict[str, When] = {
     "events": "durable",
     "traces": "durable",
     "outbox": "durable",
+    "plugin:": "durable",
 }
 
 

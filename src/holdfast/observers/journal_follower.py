@@ -86,6 +86,7 @@ class JournalFollower:
 
     Where `handle` raises a HoldfastError or an OSError, `say` gets the reason and the follower stops for this run; the
     next one begins with the same entry. What is to be retried or passed over, `handle` retries and passes over itself.
+    `begin` is called first, in the same thread, with the stored cursor, and returns the one that counts.
     """
 
     # Its thread reads what is behind its cursor, so the ledger gives it only what is new.
@@ -99,11 +100,13 @@ class JournalFollower:
         ledger: Ledger,
         store: CursorStore,
         say: Say,
+        begin: Callable[[Ref | None], Ref | None] = lambda stored: stored,
         queue_max: int = QUEUE_MAX,
         save_every: int = SAVE_EVERY,
     ) -> None:
         self.name = name
         self._handle, self._ledger, self._store, self._say = handle, ledger, store, say
+        self._begin = begin
         self._queue: deque[tuple[str, Entry]] = deque()
         self._queue_max, self._save_every = queue_max, save_every
         self._last: Ref | None = None
@@ -160,6 +163,7 @@ class JournalFollower:
 
     def _follow(self) -> None:
         try:
+            self._last = self._begin(self._last)
             self._catch_up()
             while not self._is_given_up:
                 # Read first: what was queued before we were asked to close is still handled.

@@ -23,16 +23,22 @@ Submit = Callable[[Callable[[], list[str]]], None]
 CLOSE_S_MAX = 5.0
 
 
+def _do_nothing() -> None:
+    pass
+
+
 @dataclass(kw_only=True)
 class PeriodicJob(Generic[T]):
     """`fetch` is called every so many seconds, and at once when it is poked. `apply` gets what it returned, in the
-    loop's thread, and returns the tasks that it changed. `comes_first`: a run does not end before its first round."""
+    loop's thread, and returns the tasks that it changed. `comes_first`: a run does not end before its first round.
+    `close` ends a fetch that waits for something."""
 
     name: str
     every_s: float
     fetch: Callable[[], T]
     apply: Callable[[T], list[str]]
     comes_first: bool = False
+    close: Callable[[], None] = _do_nothing
 
 
 @dataclass
@@ -64,6 +70,7 @@ class BackgroundJobs:
         self._is_ending.set()
         for each in self._workers.values():
             each.poked.set()
+            each.job.close()
         for thread in self._threads:
             thread.join(CLOSE_S_MAX / max(1, len(self._threads)))
 

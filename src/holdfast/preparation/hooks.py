@@ -1,14 +1,17 @@
 """Runs the commands of the settings that prepare or leave a worktree, confined like gates, and keeps their output.
 
 attempts/<id>/hooks.json    the runs of an attempt's hooks, the newest last; their output is in blobs
+attempts/<id>/hook-now.json the command that runs at this moment, for `holdfast watch`; nothing depends on it
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast import identity
 from holdfast.clock import wall
 from holdfast.landing import gate_results
 from holdfast.landing import gates as running
@@ -32,6 +35,24 @@ class HookRun(msgspec.Struct, frozen=True):
     run: GateRun
 
 
+class RunningHook(msgspec.Struct, frozen=True):
+    """A command that runs now, since `at`. `by`: the process that waits for it; without that one it is of a run that
+    died, and says nothing."""
+
+    hook: str
+    command: str
+    worktree: str
+    at: float
+    by: identity.Identity
+
+    @property
+    def words(self) -> str:
+        is_gates = self.worktree.rpartition("/")[2].startswith(".")
+        where = "the worktree for its gates" if is_gates else "its worktree"
+        what = f"setting up {where}" if self.hook == "setup" else f"{self.hook} in {where}"
+        return f"{what}: {self.command}"
+
+
 class HookSet(msgspec.Struct, frozen=True):
     """The commands of one setting. `passed_on`: names of additional variables for them."""
 
@@ -46,12 +67,27 @@ def run(hook: HookSet, place: GatePlace, blobs: Blobs) -> list[GateRun]:
     results: list[GateRun] = []
     for command in hook.commands:
         began = wall()
-        result = running.run(Gate(hook.name, command, hook.timeout_s), place, blobs, hook.passed_on)
+        with _shown(place.files, RunningHook(hook.name, command, str(place.folder), began, identity.current())):
+            result = running.run(Gate(hook.name, command, hook.timeout_s), place, blobs, hook.passed_on)
         results.append(result)
         keep(place.files, HookRun(hook.name, str(place.folder), began, result))
         if result.outcome != "passed":
             break
     return results
+
+
+@contextlib.contextmanager
+def _shown(files: Attempt, now: RunningHook) -> Iterator[None]:
+    disk.replace(files.hook_now, msgspec.json.encode(now), attempt_folder.PRIVATE)
+    try:
+        yield
+    finally:
+        disk.unlink(files.hook_now, missing_ok=True)
+
+
+def running_now(files: Attempt) -> RunningHook | None:
+    found = read_json(files.hook_now, RunningHook, lenient=True)
+    return found if found is not None and found.by.is_alive() else None
 
 
 def keep(files: Attempt, ended: HookRun) -> None:

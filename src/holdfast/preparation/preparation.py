@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config.settings import Config
+from holdfast.config.worktree import WorktreeSettings
 from holdfast.domain.attempt_records import Resources
 from holdfast.domain.effect_entries import SetupIntended
 from holdfast.errors import SetupFailed
@@ -70,6 +71,20 @@ class Prepared(msgspec.Struct, frozen=True):
         return self.lease.descriptors if self.lease is not None else ()
 
 
+@contextlib.contextmanager
+def leased(settings: WorktreeSettings, folder: Path) -> Iterator[Prepared]:
+    """The variables and ports of a worktree, as they are, without any preparation."""
+    given = {name: os.path.expanduser(value) for name, value in settings.env.items()}
+    if not settings.ports:
+        yield Prepared(given)
+        return
+    lease = port_leases.take(port_leases.folder(), settings.ports, folder)
+    try:
+        yield Prepared({**given, **port_leases.variables(lease.first, lease.count)}, lease)
+    finally:
+        lease.close()
+
+
 class Preparation:
     """`confine` wraps a command line into a sandbox, as for a gate."""
 
@@ -105,15 +120,8 @@ class Preparation:
             self._set_up(place, prepared, carry_out)
             yield msgspec.structs.replace(prepared, notes=notes)
 
-    @contextlib.contextmanager
-    def leased(self, folder: Path) -> Iterator[Prepared]:
-        """The variables and ports of a worktree, as they are, without any preparation."""
-        prepared = self._lease(folder)
-        try:
-            yield prepared
-        finally:
-            if prepared.lease is not None:
-                prepared.lease.close()
+    def leased(self, folder: Path) -> AbstractContextManager[Prepared]:
+        return leased(self._config.worktree, folder)
 
     def for_gates(
         self, carry_out: CarryOut, judged: JudgedTree, make_tree: Callable[[], object]
@@ -142,14 +150,6 @@ class Preparation:
             return ()
         staging = self._layout.worktrees / f".gone-clone-{disk.temp_name().strip('.')}"
         return tuple(clones.clone(self._worktrees.store.repository, folder, names, staging))
-
-    def _lease(self, folder: Path) -> Prepared:
-        settings = self._config.worktree
-        given = {name: os.path.expanduser(value) for name, value in settings.env.items()}
-        if not settings.ports:
-            return Prepared(given)
-        lease = port_leases.take(port_leases.folder(), settings.ports, folder)
-        return Prepared({**given, **port_leases.variables(lease.first, lease.count)}, lease)
 
     def _set_up(self, place: WorktreePlace, prepared: Prepared, carry_out: CarryOut) -> None:
         settings = self._config.worktree

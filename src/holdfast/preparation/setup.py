@@ -8,6 +8,7 @@ is set up again: half an installation that a kill left is never taken for a whol
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ import msgspec
 from holdfast.config.settings import Config
 from holdfast.crashpoints import point
 from holdfast.domain.effect_entries import SetupIntended
-from holdfast.errors import SetupFailed
+from holdfast.errors import GitFailed, NotAWorktree, SetupFailed
+from holdfast.git import command as git
 from holdfast.landing import gates as running
 from holdfast.landing.gates import GatePlace
 from holdfast.layout import Layout
@@ -34,6 +36,8 @@ from holdfast.worktrees.worktrees import Worktrees
 SETUP_POINTS = tuple(f"setup.{step}.{when}" for step in ("begin", "command", "stamp") for when in ("before", "after"))
 INPUT_BYTES_MAX = 64 << 20
 HOOK = "setup"
+# How many files that git does not ignore are kept on record, and how many a sentence names.
+UNIGNORED_MAX, UNIGNORED_NAMED = 20, 3
 
 
 class Setup:
@@ -48,6 +52,7 @@ class Setup:
     def perform(self, intent: OpenIntent) -> dict[str, Any]:
         wanted = msgspec.convert(intent.entry.inputs, SetupIntended)
         place, stamp = self.places[wanted.worktree], self._stamp(wanted.worktree)
+        is_gates, before = is_of_gates(wanted.worktree), self._untracked(place)
         point("setup.begin.before")
         disk.unlink(stamp, missing_ok=True)
         point("setup.begin.after")
@@ -60,12 +65,14 @@ class Setup:
             raise SetupFailed(task=wanted.task, attempt=wanted.attempt, hook=HOOK, what=what, lines=lines)
         disk.sync_filesystem(place.folder, files_below(place.folder))
         # Of an attempt's worktree nothing is removed, so nothing need be known.
-        made = self._worktrees.ignored_in(place.folder) if place.folder.name.startswith(".") else []
+        made = self._worktrees.others_in(place.folder, "-i") if is_gates else []
+        unignored = [] if is_gates or before is None else sorted((self._untracked(place) or set()) - before)
         point("setup.stamp.before")
         disk.mkdir(stamp.parent)
-        disk.replace(stamp, msgspec.json.encode(SetupStamp(wanted.digest, tuple(made))))
+        done = SetupStamp(wanted.digest, tuple(made), tuple(unignored[:UNIGNORED_MAX]))
+        disk.replace(stamp, msgspec.json.encode(done))
         point("setup.stamp.after")
-        return self._result(wanted.digest, sum(each.seconds for each in results))
+        return self._result(done, sum(each.seconds for each in results))
 
     def reconcile(self, intent: OpenIntent) -> Reconciled:
         """Ends what is left of the commands, then answers by the stamp."""
@@ -78,14 +85,44 @@ class Setup:
             with running.locked(place):
                 pass
         found = read_stamp(self._stamp(wanted.worktree).parent)
-        is_done = found is not None and found.digest == wanted.digest
-        return Happened(self._result(wanted.digest, 0.0)) if is_done else DidNotHappen()
+        if found is None or found.digest != wanted.digest:
+            return DidNotHappen()
+        return Happened(self._result(found, 0.0))
+
+    def _untracked(self, place: GatePlace) -> set[str] | None:
+        """What git neither tracks nor ignores in an attempt's worktree; None where git cannot tell, which only costs a
+        warning. What ran there before was confined like the commands of a gate, so git is as well."""
+        if is_of_gates(str(place.folder)):
+            return None
+        with contextlib.suppress(GitFailed, NotAWorktree):
+            found = self._worktrees.others_in(
+                place.folder, "--no-empty-directory", is_confined=place.confine is not None
+            )
+            return set(map(git.readable, found))
+        return None
 
     def _stamp(self, worktree: str) -> Path:
         return stamp_path(self._layout.inside("cache", "snapshots", Path(worktree).name))
 
-    def _result(self, digest: str, seconds: float) -> dict[str, Any]:
-        return {"digest": digest, "seconds": round(seconds, 3)}
+    def _result(self, stamp: SetupStamp, seconds: float) -> dict[str, Any]:
+        left = {"unignored": list(stamp.unignored)} if stamp.unignored else {}
+        return {"digest": stamp.digest, "seconds": round(seconds, 3), **left}
+
+
+def is_of_gates(worktree: str) -> bool:
+    """Whether gates run there, and not an agent."""
+    return Path(worktree).name.startswith(".")
+
+
+def unignored_words(names: Sequence[str]) -> str:
+    """The warning of files that a setup made, and that git does not ignore."""
+    more = len(names) - UNIGNORED_NAMED
+    beyond = f" and {'at least ' if len(names) == UNIGNORED_MAX else ''}{more} more" if more > 0 else ""
+    return (
+        f"its setup made {', '.join(names[:UNIGNORED_NAMED])}{beyond}, which git does not ignore: that becomes part of "
+        "the work, and lands with it. If it is not to, list it in .gitignore, or, for this clone alone, in "
+        ".git/info/exclude"
+    )
 
 
 def inputs_of(worktree: Path, names: Sequence[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from starlette.requests import Request
 
 from holdfast.clock import wall
+from holdfast.decisions.connections.deliveries import Intake
 from holdfast.decisions.context import DecisionContext, Later, unknown
 from holdfast.decisions.new_tasks import Catalogue
 from holdfast.domain.definition import Definition
@@ -16,6 +17,7 @@ from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
 from holdfast.orchestrator.loop import Loop
 from holdfast.server.access.auth import ROLES, Tokens
+from holdfast.server.access.delivery_quotas import DeliveryQuotas
 from holdfast.server.access.denials import Denials
 from holdfast.server.access.host_check import Guard
 from holdfast.server.access.quotas import Quotas
@@ -46,6 +48,7 @@ class Api:
         self.feed = Feed(context.ledger, context.config.server.events_kept)
         self.room = FeedRoom(context.config.server.followers_max, context.config.server.followers_per_client_max)
         self.quotas = Quotas()
+        self.intake, self.delivery_quotas = Intake(), DeliveryQuotas()
         self.repository = RepositoryStatus(context)
         self.began = wall()
         self.url = ""

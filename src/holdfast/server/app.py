@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import inspect
 import re
 import secrets
 import time
@@ -121,8 +122,11 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         raise
     finally:
         request.scope[BY] = by
-    content = await _read_body(request) if operation.body is not None or operation.changes else b""
-    given = request.headers.get(KEY_HEADER, "")
+    most = BODY_BYTES_MAX if operation.admit is None else operation.admit(api, path)
+    content = await read_body(request, most) if operation.body is not None or operation.changes else b""
+    # Of a delivery its own id counts: a header of this name is its sender's, for purposes of its own.
+    given = request.headers.get(KEY_HEADER, "") if operation.admit is None else ""
+    names = ("last-event-id", "content-type") if operation.admit is None else request.headers.keys()
     ask = Ask(
         principal=principal,
         path=path,
@@ -130,7 +134,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         body=_decoded_body(operation, content),
         key=_key(principal, given) if given else secrets.token_hex(16),
         match=request.headers.get("if-match", "").strip(),
-        headers={name: request.headers.get(name, "") for name in ("last-event-id", "content-type")},
+        headers={name: request.headers.get(name, "") for name in names},
         address=request.client.host if request.client else "",
         api=api,
     )
@@ -139,7 +143,7 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
     if operation.changes:
         fingerprint = hashlib.sha256(f"{request.method} {request.url.path}\n".encode() + content).hexdigest()
         if operation.before is not None:
-            ask = msgspec.structs.replace(ask, found=await run_in_threadpool(operation.before, api, ask))
+            ask = msgspec.structs.replace(ask, found=await _prepared(api, operation, ask, request))
         job = Job(operation, ask, fingerprint, bool(given), api.answers)
         api.post(job)
         try:
@@ -149,13 +153,27 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
                 trace = "".join(traceback.format_exception(job.fault))[-4000:]
                 api.logs.write("fault", "error", operation=operation.name, error=trace)
         return _response(operation, done.body, done.status)
-    if operation.lane == "aside":
+    if inspect.iscoroutinefunction(operation.function):
+        # It waits for something else than a thread.
+        result = await operation.function(api, ask)
+    elif operation.lane == "aside":
         result = await run_in_threadpool(operation.function, api, ask)
     else:
         result = operation.function(api, ask)
     if operation.right != "public":
         await api.batch_writer.settled()
     return _response(operation, result, operation.status)
+
+
+async def _prepared(api: Api, operation: Operation, ask: Ask, request: Request) -> Any:
+    """What `before` gives. A delivery that does not prove whose it is, is a denial."""
+    assert operation.before is not None
+    try:
+        return await run_in_threadpool(operation.before, api, ask)
+    except Problem as problem:
+        if operation.admit is not None and problem.document.status == 401:
+            api.deny(STRANGER, request, problem)
+        raise
 
 
 def _response(operation: Operation, result: Any, status: int) -> Response:
@@ -172,13 +190,13 @@ def _response(operation: Operation, result: Any, status: int) -> Response:
     return Response(_encode(result), status, media_type=media_type, headers=headers)
 
 
-async def _read_body(request: Request) -> bytes:
+async def read_body(request: Request, most: int = BODY_BYTES_MAX) -> bytes:
     """The body, as long as it is not longer than allowed; a longer one is not read to its end."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > BODY_BYTES_MAX:
-            detail = f"The body is longer than {BODY_BYTES_MAX:,} bytes. Nothing was changed; send less at a time."
+        if size > most:
+            detail = f"The body is longer than {most:,} bytes. Nothing was changed; send less at a time."
             raise Problem(413, "body_too_large", detail, Connection="close")
         parts.append(part)
     return b"".join(parts)

@@ -32,6 +32,7 @@ TAGS = {
     "costs": "What work has cost.",
     "quality": "Gates and verdicts.",
     "status": "The run as a whole.",
+    "plugins": "Installed packages that are called for what happens, and provide agents and gates.",
     "auth": "Tokens.",
     "health": "For monitors of the server.",
 }
@@ -137,7 +138,7 @@ def _query(operation: Operation, types: _Types) -> list[dict[str, Any]]:
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
     made = []
-    if operation.changes:
+    if operation.changes and operation.admit is None:
         told = "The same key gets the same answer, and has one effect, also across restarts."
         schema = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}
         made.append(_header("Idempotency-Key", told, schema))

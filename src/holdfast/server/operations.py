@@ -22,6 +22,8 @@ Right = Literal["public", "any", "read", "work", "operate"]
 # make, in its thread.
 Lane = Literal["here", "aside", "batch", "loop"]
 Role = Literal["operator", "agent", "reader"]
+# Whose MCP session is offered it as a tool. An agent's is about its own task.
+ToolFor = Literal["person", "agent", "both"]
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -102,6 +104,9 @@ class Operation(msgspec.Struct, frozen=True):
     `early`: it needs to know of no task file, and is done while those are still being read; `public` ones always are.
     `before`: what a change does first, in a thread of the pool, by the `Api` and what was asked: it asks git or writes
     files, and a change holds up all others. It refuses nothing: what was answered before is answered again.
+    `admit`: it takes deliveries of others, which prove by their content who they are. It is asked before the body is
+    read, with the `Api` and the path, and says how many bytes that may have; `before` gets every header, and refuses.
+    `tool`: it is also a tool of the MCP server; `hint` tells a model, beside the summary, when and how to call it.
     """
 
     method: Method
@@ -120,6 +125,9 @@ class Operation(msgspec.Struct, frozen=True):
     media_type: str = "application/json"
     early: bool = False
     before: Callable[..., Any] | None = None
+    admit: Callable[..., int] | None = None
+    tool: ToolFor | None = None
+    hint: str = ""
 
     @property
     def changes(self) -> bool:

@@ -15,6 +15,7 @@ CONTENT_TYPE = "application/problem+json"
 # By the error's class, the nearest first; whatever is not named is a request that cannot be used.
 STATUSES: dict[type[HoldfastError], int] = {
     errors.TaskUnknown: 404,
+    errors.PluginUnknown: 404,
     errors.TurnUnknown: 404,
     errors.BlobMissing: 404,
     errors.FileMissing: 404,

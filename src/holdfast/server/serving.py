@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
+from starlette.routing import BaseRoute
 
 from holdfast import __version__
 from holdfast import identity as process
@@ -70,10 +71,17 @@ def make_page(layout: Layout, address: Address) -> Path:
 
 
 @contextlib.contextmanager
-def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], None] | None = None) -> Iterator[Api]:
+def serving(
+    context: RunContext,
+    loop: Loop,
+    *,
+    prepare: Callable[[RunContext], None] | None = None,
+    more: Callable[[Api], list[BaseRoute]] = lambda api: [],
+) -> Iterator[Api]:
     """Serves while here. On the way out what was asked is answered, and followers are let go.
 
     `prepare`: takes in files and recovers while it serves already; what cannot be answered before that waits.
+    `more`: routes beside those of the API and the dashboard.
     """
     settings = context.config.server
     # Agents and open pages know the port that there was.
@@ -90,8 +98,9 @@ def serving(context: RunContext, loop: Loop, *, prepare: Callable[[RunContext], 
     port = listening.getsockname()[1]
     url = _url(settings, port)
     api.url = url
+    context.serves = True
     context.spawn.agent_variables = lambda attempt: _agent_variables(api, url, attempt)
-    server = ServerThread(api, listening, settings)
+    server = ServerThread(api, listening, settings, more(api))
     # From the last to the first, whatever fails on the way: a thread that still serves would outlive its interpreter.
     with contextlib.ExitStack() as ending:
         ending.callback(api.logs.close)
@@ -193,10 +202,10 @@ def _run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 class ServerThread:
-    def __init__(self, api: Api, listening: socket.socket, settings: Server) -> None:
+    def __init__(self, api: Api, listening: socket.socket, settings: Server, more: list[BaseRoute]) -> None:
         self._api = api
         self._socket = listening
-        app = asgi.build(api, all_operations(), static_routes(api.guard))
+        app = asgi.build(api, all_operations(), [*static_routes(api.guard), *more])
         config = uvicorn.Config(
             app,
             loop="none",
@@ -212,7 +221,7 @@ class ServerThread:
             ssl_keyfile=settings.tls_key,
             ssl_version=ssl.PROTOCOL_TLS_SERVER,
         )
-        for name in ("uvicorn", "asyncio"):
+        for name in ("uvicorn", "asyncio", "mcp"):
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [_Words(api)], False
         self._server = uvicorn.Server(config)

@@ -26,6 +26,7 @@ _EVENTS = {
     ("task_opened", "changes_requested"): "Sent back by a person, with comments; the same conversation goes on",
     ("task_opened", "dependency_resolved"): "What it waited for has come",
     ("task_done", "all_subtasks_completed"): "All its subtasks are done",
+    ("task_done", "requested_by_person"): "A person says that it is done",
     ("task_closed", "janitor_verified_and_merged"): "Verified and landed",
     ("task_closed", "approval_granted"): "Approved and landed",
     ("task_setup_failed", "not_started"): "Setting up its worktree was interrupted, and is done again",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -42,6 +44,15 @@ def unneeded_below(folder: Path, known: Collection[str], is_made: Callable[[str]
         reason = "it holds work that has not landed" if is_made(path.name) else "it was never made whole"
         found.append(UnneededTree(path.name, path, reason))
     return found
+
+
+def freed(common: Path, folder: Path) -> AbstractContextManager[None]:
+    """Removes stale locks of a dead git in a worktree of ours; `worktree add` makes a git dir of its own. `common`: the
+    repository's git dir."""
+    admin = admin_of(folder)
+    if admin is None or admin.parent.resolve() != (common / "worktrees").resolve():
+        return contextlib.nullcontext()
+    return lock_files.freed_below(common, admin, folder)
 
 
 def is_tree(

@@ -11,10 +11,12 @@ from holdfast.storage.files.json_file import read_json
 
 
 class SetupStamp(msgspec.Struct, frozen=True):
-    """`made`: the ignored files and folders that stood there then; a worktree for gates keeps them."""
+    """`made`: the ignored files and folders that stood there then; a worktree for gates keeps them. `unignored`: what
+    the setup made in an attempt's worktree and git does not ignore, as far as it is named."""
 
     digest: str
     made: tuple[str, ...] = ()
+    unignored: tuple[str, ...] = ()
 
 
 def stamp_path(private: Path) -> Path:

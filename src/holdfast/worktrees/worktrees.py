@@ -19,13 +19,11 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from holdfast.crashpoints import point
 from holdfast.errors import DiskError, GitFailed, Locked, NotAWorktree
 from holdfast.git import command as git
-from holdfast.git import lock_files
 from holdfast.git.worktree_links import admin_of, is_ours, link, place_of, relink
 from holdfast.layout import Layout
 from holdfast.processes import bwrap
@@ -89,10 +87,10 @@ class Worktrees:
         )
         return find(modules=modules, confine=confine, bounds=self._bounds)
 
-    def _confine(self, path: Path, opened: Sequence[Path] = ()) -> git.Confine | None:
+    def _confine(self, path: Path, opened: Sequence[Path] = (), *, always: bool = False) -> git.Confine | None:
         """The sandbox for git over a worktree in which a confined process has worked; None: there was none."""
         is_judged, mark = path.name.startswith(_SCRATCH), content.scratch_mark(is_confined=True)
-        if not (self.is_made(path.name, mark) if is_judged else self._own(path.name) is not None):
+        if not (always or (self.is_made(path.name, mark) if is_judged else self._own(path.name) is not None)):
             return None
         repository = git.discover(path)
         shown, opened = [self.store.path], [*opened, repository.git_dir]
@@ -245,10 +243,12 @@ class Worktrees:
             return False
         return not left and self._git(path, "rev-parse", "HEAD").line == commit
 
-    def ignored_in(self, path: Path) -> list[str]:
-        """The ignored files and folders of a worktree; a folder that is ignored as a whole is one."""
+    def others_in(self, path: Path, *which: str, is_confined: bool = False) -> list[str]:
+        """The untracked files and folders, `which` as ls-files calls them; a folder with no other kind in it is one.
+        `is_confined`: confined commands have worked there, if no agent yet."""
+        asked = ("ls-files", "-z", "-o", *which, "--exclude-standard", "--directory")
         with self._locked():
-            return self._git(path, "ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory").fields()
+            return self._git(path, *asked, confine=self._confine(path, always=is_confined)).fields()
 
     def _register(self, path: Path, base: str) -> None:
         """Registers a worktree that git has forgotten again, under its old path and with its files unchanged."""
@@ -366,7 +366,9 @@ class Worktrees:
         except (NotAWorktree, GitFailed, FileNotFoundError):
             return False
 
-    def _git(self, folder: Path, *args: str, codes: tuple[int, ...] = (0,)) -> git.GitResult:
+    def _git(
+        self, folder: Path, *args: str, codes: tuple[int, ...] = (0,), confine: git.Confine | None = None
+    ) -> git.GitResult:
         settings = {"core.fsync": "all", "advice.detachedHead": "false", "submodule.recurse": "false"}
         if any(each.startswith(str(self.judging_path())) for each in (str(folder), *args)):
             # Gates judge the whole commit, however little of it the user has checked out.
@@ -375,16 +377,9 @@ class Worktrees:
         env = git.environment(settings, GIT_CEILING_DIRECTORIES=str(folder.parent))
         if self.store.exists:
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = self.store.alternates()
-        with self._freed(folder):
-            inherit, confine = (self._lock_fd,), self._confine(folder) if folder != self._repo else None
-            return git.run(*args, cwd=folder, env=env, codes=codes, inherit=inherit, confine=confine)
-
-    def _freed(self, folder: Path) -> AbstractContextManager[None]:
-        """Removes stale locks of a dead git in a worktree of ours; `worktree add` makes a git dir of its own."""
-        common, admin = self.store.repository.common_dir, admin_of(folder)
-        if admin is None or admin.parent.resolve() != (common / "worktrees").resolve():
-            return contextlib.nullcontext()
-        return lock_files.freed_below(common, admin, folder)
+        with content.freed(self.store.repository.common_dir, folder):
+            confine = confine or (self._confine(folder) if folder != self._repo else None)
+            return git.run(*args, cwd=folder, env=env, codes=codes, inherit=(self._lock_fd,), confine=confine)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

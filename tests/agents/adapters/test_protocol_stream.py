@@ -234,3 +234,20 @@ def test_an_end_without_an_answer_to_the_last_tool_is_geminis_lost_connection(
         wire.read(method="session/update", params={"sessionId": "s", "update": chunk})
     last = wire.read(id=3, result={"stopReason": "end_turn"})[-1]
     assert isinstance(last, Finished) and (last.ok, last.kind) == (is_good, "" if is_good else UNREACHABLE)
+
+
+@pytest.mark.parametrize(
+    ("program", "tokens", "kind"), [("gemini", 10, REFUSED), ("gemini", 0, UNREACHABLE), ("mine", 0, "")]
+)
+def test_an_end_without_a_word_and_without_a_deed_is_geminis_refusal_or_its_lost_connection(
+    program: str, tokens: int, kind: str
+) -> None:
+    wire = Wire(program=program).open()
+    counted = {"quota": {"token_count": {"input_tokens": 10 * tokens, "output_tokens": tokens}, "model_usage": []}}
+    last = wire.read(id=3, result={"stopReason": "end_turn", "_meta": counted})[-1]
+    assert isinstance(last, Finished) and (last.ok, last.kind) == (kind == "", kind)
+
+
+def test_a_recorded_refusal_of_gemini_is_one() -> None:
+    last = recorded("acp_gemini", "a_refusal_is_a_failed_attempt.1", program="gemini")[-1]
+    assert isinstance(last, Finished) and last.kind == REFUSED and "without a word" in last.detail

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast.domain.attempt_records import Ending, InboxFile
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.domain.attempt_records import Ending, InboxFile, Launch, ProtocolCall
 from holdfast.domain.conversations.conversation_records import Message
 from holdfast.storage.records import attempt_folder
 from kit.claude import BEGIN, END, began, claude, hooked, result
@@ -50,3 +55,50 @@ def test_a_hook_prints_the_messages_and_the_agent_goes_on(bench: Bench) -> None:
         'Say "yes".',
         "Then go on.",
     ]
+
+
+SESSION = "550d58ee-a0ec-439e-ab29-c89c1c6645b0"
+
+
+def gemini(record: Path, *, by_protocol: bool) -> Launch:
+    """Gemini CLI as it ends a tool: it tells of that first, and writes it into its record a moment later."""
+    update = {"sessionUpdate": "tool_call", "toolCallId": "c-1", "kind": "execute", "rawInput": {"command": "ls"}}
+    ended = {**update, "sessionUpdate": "tool_call_update", "status": "completed"}
+    if by_protocol:
+        lines = [
+            {"id": 1, "result": {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}},
+            {"id": 2, "result": {"sessionId": SESSION}},
+            *(
+                {"method": "session/update", "params": {"sessionId": SESSION, "update": each}}
+                for each in (update, ended)
+            ),
+        ]
+    else:
+        lines = [
+            {"type": "init", "session_id": SESSION, "model": "m"},
+            {"type": "tool_use", "tool_id": "c-1", "tool_name": "ls", "parameters": {}},
+            {"type": "tool_result", "tool_id": "c-1", "status": "success", "output": "x"},
+        ]
+    kept = {"toolCalls": [{"id": "c-1", "result": [{"functionResponse": {"id": "c-1"}}]}]}
+    said = "".join(
+        f"read asked; echo '{json.dumps(each)}'\n" if "id" in each else f"echo '{json.dumps(each)}'\n" for each in lines
+    )
+    script = f"echo 1 > one\n{said}sleep 0.5\necho '{json.dumps(kept)}' >> {record}\nsleep 600\n"
+    call = ProtocolCall(title="gemini", program="gemini") if by_protocol else None
+    return Launch(
+        ("sh", "-c", script), stream="" if call else "gemini", protocol=call, talks=by_protocol, writes_late=True
+    )
+
+
+@pytest.mark.parametrize("by_protocol", [False, True])
+def test_an_agent_that_writes_its_turn_down_late_does_so_before_it_is_ended(
+    bench: Bench, tmp_path: Path, by_protocol: bool
+) -> None:
+    told(bench, ONE)
+    record = tmp_path / ".gemini" / "tmp" / "T" / "chats" / f"session-2026-11-18T08-35-{SESSION[:8]}.jsonl"
+    record.parent.mkdir(parents=True)
+    record.write_text("{}\n")
+    order = bench.order(agent="gemini", launch=gemini(record, by_protocol=by_protocol))
+    assert bench.start(order, GEMINI_CLI_HOME=str(tmp_path)).wait(120) == 0
+    assert bench.exit().ending is Ending.TOLD and len(bench.turns()) == 1
+    assert "functionResponse" in record.read_text(), "the next start does not know what this one did"

@@ -16,6 +16,8 @@ import msgspec
 
 from holdfast.agents.adapters import acp_messages, acp_stream
 from holdfast.agents.common import environment, json_fields
+from holdfast.agents.common.cli_base import references
+from holdfast.config.mcp import OWN, OWN_COMMAND
 from holdfast.domain.attempt_records import Can, Home, Launch, Permission, ProtocolCall
 from holdfast.questions.rules import Mode, PermissionPolicy
 
@@ -29,13 +31,20 @@ VERSION_CHARS_MAX = 100
 
 
 class ProtocolAgent:
-    # Whether it resumes only the agent can tell: what it cannot load begins anew, with the history in its prompt.
-    can = Can(resume=True, cost="reported", mcp=True, asks="held")
     install = ""
 
     def __init__(self, declared: DeclaredAgent, servers: Sequence[McpServer] = ()) -> None:
         self._declared, self._servers = declared, tuple(servers)
         self.name = declared.name
+
+    @property
+    def can(self) -> Can:
+        """Whether it resumes only the agent can tell: what it cannot load begins anew, with the history in its prompt.
+
+        Gemini CLI starts no MCP server in a folder that it was not told to trust.
+        """
+        is_distrustful = Path(self._program).name == "gemini" and "--skip-trust" not in self._declared.acp
+        return Can(resume=True, cost="reported", mcp=not is_distrustful, asks="held")
 
     @property
     def _program(self) -> str:
@@ -94,12 +103,14 @@ class ProtocolAgent:
     def launch(self, work: Work) -> Launch:
         declared = self._declared
         policy = work.policy or PermissionPolicy(self._mode)
+        # Each under the same name: the stream takes the first that the agent can speak to.
+        servers = (*self._servers, OWN, OWN_COMMAND) if work.has_tools and self.can.mcp else self._servers
         names_model = any("{model}" in part for part in declared.acp)
         call = ProtocolCall(
             title=self.name,
             program=Path(self._program).name,
             session=work.session,
-            servers=msgspec.json.encode([_server(each) for each in self._servers]).decode(),
+            servers=msgspec.json.encode([_server(each) for each in servers]).decode(),
             meta=_meta(Path(self._program).name, work.task),
             sets_model=bool(work.model) and not names_model,
             load_after=_load_after(Path(self._program).name, work.session),
@@ -109,12 +120,13 @@ class ProtocolAgent:
             tuple(_filled(part, work.model) for part in declared.acp),
             stdin=work.prompt,
             env=_environ(Path(self._program).name, policy),
-            references=tuple(dict.fromkeys(name for each in self._servers for name in each.references)),
+            references=references(servers),
             model=work.model,
             homes=_homes(Path(self._program).name),
             protocol=call,
             counted_usd=work.counted_usd,
             reads_errors=Path(self._program).name == "gemini",
+            writes_late=Path(self._program).name == "gemini",
             talks=True,
             policy=policy,
         )

@@ -36,7 +36,8 @@ def line(message: dict[str, Any]) -> bytes:
 
 
 # What it says when the connection was lost before an answer began is the same as at a good end.
-UNANSWERED = "The model's answer to the last tool did not come, though Gemini CLI calls it a good end."
+UNANSWERED = "The model's last answer did not come, though Gemini CLI calls it a good end."
+SILENT = "it ended without a word and without a deed."
 STOPPED = {
     "max_tokens": "The model's last answer was cut: it reached the most tokens that it may have.",
     "max_turn_requests": "The agent has asked its model as often as it may in one prompt.",
@@ -116,9 +117,19 @@ def tokens(usage: dict[str, Any]) -> tuple[int, int] | None:
     return (into, out) if into or out else None
 
 
-def quota(tokens: dict[str, Any]) -> tuple[int, int]:
-    """As Gemini CLI tells it, beside the protocol."""
-    return json_fields.count(tokens, "input_tokens"), json_fields.count(tokens, "output_tokens")
+def used(result: dict[str, Any]) -> tuple[int, int] | None:
+    """The tokens of a prompt. Gemini CLI has them beside the protocol."""
+    if found := tokens(json_fields.inner(result, "usage")):
+        return found
+    quota = json_fields.inner(result, "_meta", "quota", "token_count")
+    into, out = json_fields.count(quota, "input_tokens"), json_fields.count(quota, "output_tokens")
+    return (into, out) if into or out else None
+
+
+def model_used(result: dict[str, Any]) -> str:
+    """As Gemini CLI names it; else empty."""
+    each_model = json_fields.each(json_fields.inner(result, "_meta", "quota"), "model_usage")
+    return next((json_fields.text(each, "model") for each in each_model), "")
 
 
 def values(option: dict[str, Any]) -> list[str]:
@@ -131,6 +142,14 @@ def models(result: dict[str, Any]) -> list[str]:
     offered = [each for each in json_fields.each(result, "configOptions") if each.get("category") == "model"]
     found = [json_fields.text(each, "modelId") for each in json_fields.each(result, "models", "availableModels")]
     return list(filter(None, [*(value for each in offered for value in values(each)), *found]))
+
+
+def model_choice(result: dict[str, Any], model: str) -> tuple[str, dict[str, str]] | None:
+    """The request by which this agent is given the model; None where it does not offer it."""
+    for option in json_fields.each(result, "configOptions"):
+        if json_fields.text(option, "category") == "model" and model in values(option):
+            return "session/set_config_option", {"configId": json_fields.text(option, "id"), "value": model}
+    return ("session/set_model", {"modelId": model}) if model in models(result) else None
 
 
 def error_text(error: dict[str, Any]) -> str:

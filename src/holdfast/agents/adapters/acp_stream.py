@@ -64,8 +64,8 @@ class AcpStream:
         # A conversation is being loaded, and the moment from which nothing more of it is expected.
         self._is_loading = False
         self._quiet_from: float | None = None
-        self._is_prompted = self._is_told = self._is_finished = self._awaits_answer = False
-        self._text = self._last_words = self._message = ""
+        self._is_prompted = self._is_told = self._is_finished = self._awaits_answer = self._has_answered = False
+        self._text = self._last_words = self._message = self._last_call = ""
         self._tools: dict[str, dict[str, Any]] = {}
         self._begun: set[str] = set()
         self._ended: set[str] = set()
@@ -102,6 +102,11 @@ class AcpStream:
         if not self._is_prompted or self._is_finished or self._call.program == "gemini":
             return b""
         return messages.line({"method": "session/cancel", "params": {"sessionId": self._session}})
+
+    def has_kept(self) -> bool:
+        from holdfast.agents.adapters import gemini
+
+        return gemini.has_kept(self._session, self._last_call)
 
     def _ask(self, method: str, line: Any = None, **params: Any) -> None:
         self._number += 1
@@ -208,7 +213,8 @@ class AcpStream:
 
     def _usable_servers(self) -> list[dict[str, Any]]:
         has_http = json_fields.at(self._can, "mcpCapabilities", "http") is True
-        return [each for each in self._servers if has_http or "url" not in each]
+        usable = [each for each in self._servers if has_http or "url" not in each]
+        return list({each["name"]: each for each in reversed(usable)}.values())[::-1]
 
     def _opened(self, method: str, result: dict[str, Any]) -> Iterator[events.AgentEvent]:
         if method == "session/new":
@@ -216,24 +222,15 @@ class AcpStream:
         else:
             self._is_told = True
             yield events.SessionBegan(self._session, self._model)
-        if self._call.sets_model and not self._set_model(result):
+        choice = messages.model_choice(result, self._model) if self._call.sets_model else None
+        if choice is not None:
+            self._ask(choice[0], sessionId=self._session, **choice[1])
+        elif self._call.sets_model:
             offered = ", ".join(messages.models(result)[:20]) or "none by name"
             told = f"{self._title} does not offer the model {self._model}. It offers: {offered}."
             yield from self._finish(events.Finished(False, told))
-        elif not self._call.sets_model:
+        else:
             self._make_ready()
-
-    def _set_model(self, result: dict[str, Any]) -> bool:
-        """Asks for the model in the way that the agent offers it; False where it does not."""
-        for option in json_fields.each(result, "configOptions"):
-            if json_fields.text(option, "category") == "model" and self._model in messages.values(option):
-                name = json_fields.text(option, "id")
-                self._ask("session/set_config_option", sessionId=self._session, configId=name, value=self._model)
-                return True
-        if self._model in messages.models(result):
-            self._ask("session/set_model", sessionId=self._session, modelId=self._model)
-            return True
-        return False
 
     def _prompted(self, result: dict[str, Any]) -> Iterator[events.AgentEvent]:
         yield from self._flush_text()
@@ -242,15 +239,21 @@ class AcpStream:
         if (unsent := [each for each, is_sent in self._reasons.items() if not is_sent]) and reason in GOES_ON:
             self._reasons = dict.fromkeys(self._reasons, True)
             self._send_prompt(messages.reasons(unsent))
-        elif reason == "end_turn" and self._awaits_answer and self._call.program == "gemini":
-            yield from self._finish(events.Finished(False, messages.UNANSWERED, events.UNREACHABLE))
         elif reason == "end_turn":
-            yield from self._finish(events.Finished(True, self._last_words))
+            yield from self._finish(self._end_of_turn(has_tokens=bool(messages.used(result))))
         elif reason == "refusal":
             yield from self._finish(refused(self._last_words or "it did not say why."))
         else:
             told = messages.STOPPED.get(reason, f"The prompt ended with {reason[:100] or 'nothing'!r}.")
             yield from self._finish(events.Finished(False, told))
+
+    def _end_of_turn(self, *, has_tokens: bool) -> events.Finished:
+        """Gemini CLI calls it a good end, too, when no answer came, and when the model refused to give one."""
+        if self._call.program == "gemini" and (self._awaits_answer or not self._has_answered):
+            if self._awaits_answer or not has_tokens:
+                return events.Finished(False, messages.UNANSWERED, events.UNREACHABLE)
+            return refused(messages.SILENT)
+        return events.Finished(True, self._last_words)
 
     def _refused(self, method: str, error: dict[str, Any]) -> Iterator[events.AgentEvent]:
         message, code = messages.error_text(error), error.get("code")
@@ -323,6 +326,7 @@ class AcpStream:
 
     def _began(self) -> Iterator[events.AgentEvent]:
         """Reports the conversation at the first answer, where it can be resumed at all: before that it may be lost."""
+        self._has_answered = True
         if not self._is_told:
             self._is_told = True
             if self._resumes_by() and _SESSION.fullmatch(self._session):
@@ -364,6 +368,7 @@ class AcpStream:
         if has_ended:
             self._tools.pop(call, None)
             self._ended.add(call)
+            self._last_call = call
             is_good = status == "completed" and not messages.exit_code(known)
             yield events.ToolEnded(call, is_good, messages.tool_output(known))
 
@@ -381,13 +386,9 @@ class AcpStream:
 
     def _used(self, result: dict[str, Any]) -> Iterator[events.AgentEvent]:
         """The tokens of the prompt. Where the agent names no cost, it is estimated."""
-        quota = json_fields.inner(result, "_meta", "quota")
-        into, out = messages.tokens(json_fields.inner(result, "usage")) or messages.quota(
-            json_fields.inner(quota, "token_count")
-        )
-        model = next((json_fields.text(each, "model") for each in json_fields.each(quota, "model_usage")), "")
-        self._model = model or self._model
-        if into or out:
+        self._model = messages.model_used(result) or self._model
+        if found := messages.used(result):
+            into, out = found
             usd = 0.0 if self._has_cost else prices.usd(self._model, into, out)
             yield events.Spent(usd, into, out, self._model, estimated=not self._has_cost)
 

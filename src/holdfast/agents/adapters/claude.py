@@ -19,18 +19,30 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.agents.common import hook, json_fields, prices, resets
-from holdfast.agents.common.cli_base import RETRY_S_MAX, Calls, Cli, broke_off, home, mentions, refused, server_as_json
+from holdfast.agents.common.cli_base import (
+    RETRY_S_MAX,
+    Calls,
+    Cli,
+    broke_off,
+    home,
+    mentions,
+    references,
+    refused,
+    server_as_json,
+)
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
 from holdfast.questions.records import Verdict
-from holdfast.questions.rules import PermissionPolicy
+from holdfast.questions.rules import PermissionPolicy, PermissionRule
 
 if TYPE_CHECKING:
     from holdfast.ports import Work
 
 # The first refused key may be one that is about to be renewed.
 REFUSED_KEYS_MAX = 2
+# As config/mcp.py has it, which is slow to import for a runner.
+OWN_NAME = "holdfast"
 # Each says that the model is reached through a cloud, which has a sign-in of its own.
 CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
@@ -84,12 +96,18 @@ class Claude(Cli):
         argv += [*self.flags(work), "--settings", "{files}/settings.json"]
         argv += ["--model", work.model] if work.model else []
         argv += ["--resume", work.session] if work.session else []
-        argv += ["--mcp-config", "{files}/mcp.json"] if self.servers else []
+        servers = self.servers_of(work)
+        argv += ["--mcp-config", "{files}/mcp.json"] if servers else []
+        # Also where it would ask: these do what the agent's token may do, and asking a person is one of them.
+        argv += ["--allowedTools", f"mcp__{OWN_NAME}"] if work.has_tools else []
         policy = work.policy or PermissionPolicy("ask" if self.permission.mode == "ask" else "skip")
+        if work.has_tools and policy.is_kept:
+            own = PermissionRule("allow", f"mcp__{OWN_NAME}__*")
+            policy = msgspec.structs.replace(policy, rules=(*policy.rules, own))
         files = {"settings.json": _settings(asks=policy.is_kept), hook.SCRIPT_NAME: hook.SCRIPT}
-        if self.servers:
-            servers = {each.name: server_as_json(each) for each in self.servers}
-            files["mcp.json"] = msgspec.json.encode({"mcpServers": servers}).decode()
+        if servers:
+            named = {each.name: server_as_json(each) for each in servers}
+            files["mcp.json"] = msgspec.json.encode({"mcpServers": named}).decode()
         env = {"DISABLE_AUTOUPDATER": "1"}
         if os.geteuid() == 0:
             # Without it Claude Code refuses to work without asking as root.
@@ -100,7 +118,7 @@ class Claude(Cli):
             stdin="" if work.answers else work.prompt,
             env=env,
             files=files,
-            references=self.references,
+            references=references(servers),
             has_hook=True,
             counted=work.counted,
             counted_usd=work.counted_usd,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents.common import error_phrases, json_fields, prices, resets
-from holdfast.agents.common.cli_base import Cli, broke_off, home, mentions, refused
+from holdfast.agents.common.cli_base import Cli, broke_off, home, mentions, references, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
@@ -72,7 +72,8 @@ class Codex(Cli):
             argv = [self.program, "exec", "--json", "--skip-git-repo-check", *self.flags(work)]
             argv += ["--model", work.model] if work.model else []
         env: dict[str, str] = {}
-        for number, server in enumerate(self.servers):
+        servers = self.servers_of(work)
+        for number, server in enumerate(servers):
             options, variables = _server(server, number)
             env |= variables
             argv += [
@@ -85,7 +86,7 @@ class Codex(Cli):
             tuple(argv),
             stdin=work.prompt,
             env=env,
-            references=self.references,
+            references=references(servers),
             counted=work.counted,
             stream="codex_server" if policy.is_kept else self.name,
             policy=policy,
@@ -119,6 +120,8 @@ def _server(server: McpServer, number: int) -> tuple[dict[str, str], dict[str, s
         options["url"] = _toml(server.url)
         options |= {"http_headers": _table(plain)} if plain else {}
         options |= {"env_http_headers": _table(named)} if named else {}
+        # Our own tools do what the agent's token may do, and need no leave.
+        options |= {"default_tools_approval_mode": _toml("approve")} if server.is_own else {}
     else:
         call = [server.command, *server.args]
         if named:

@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents.common import error_phrases, json_fields, prices, resets
-from holdfast.agents.common.cli_base import RETRY_S_MAX, Cli, broke_off, home, mentions, refused, server_as_json
+from holdfast.agents.common.cli_base import (
+    RETRY_S_MAX,
+    Cli,
+    broke_off,
+    home,
+    mentions,
+    references,
+    refused,
+    server_as_json,
+)
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
@@ -72,9 +81,9 @@ class Gemini(Cli):
         # One process only: the one that we watch.
         env = {"GEMINI_CLI_NO_RELAUNCH": "true"}
         files = links = {}
-        if self.servers:
+        if given := self.servers_of(work):
             env["GEMINI_CLI_HOME"] = "{files}"
-            servers = {each.name: server_as_json(each) for each in self.servers}
+            servers = {each.name: server_as_json(each) for each in given}
             extension = {"name": EXTENSION, "version": "1.0.0", "mcpServers": servers}
             files = {f".gemini/extensions/{EXTENSION}/gemini-extension.json": msgspec.json.encode(extension).decode()}
             links = _links(_folder())
@@ -84,8 +93,9 @@ class Gemini(Cli):
             env=env,
             files=files,
             links=links,
-            references=self.references,
+            references=references(given),
             reads_errors=True,
+            writes_late=True,
             counted=work.counted,
             stream=self.name,
             model=work.model,
@@ -117,6 +127,23 @@ def begun(session: str) -> float:
     names = _folder().glob(f"tmp/*/chats/session-*-{session[:8]}.jsonl") if _SESSION.fullmatch(session) else ()
     found = [each[1] for path in names if (each := _MINUTE.match(path.name))]
     return datetime.strptime(f"{max(found)}+0000", "%Y-%m-%dT%H-%M%z").timestamp() if found else 0.0
+
+
+def has_kept(session: str, call: str) -> bool:
+    """Whether its record of the conversation has the result of this tool, which is written after that was told."""
+    if not call or not _SESSION.fullmatch(session):
+        return True
+    folder, name = _folder(), msgspec.json.encode(call)
+    try:
+        for path in folder.glob(f"tmp/*/chats/session-*-{session[:8]}.jsonl"):
+            with plain.opened(path, folder / "tmp") as file:
+                while line := file.readline(CHAT_LINE_BYTES_MAX):
+                    if name in line and b'"functionResponse"' in line and line.endswith(b"\n"):
+                        return True
+    except (OSError, RuntimeError):
+        # A record that cannot be read is not waited for.
+        return True
+    return False
 
 
 def _links(folder: Path) -> dict[str, str]:
@@ -152,7 +179,7 @@ class GeminiStream:
         into, out = sum(each[1] for each in before), sum(each[2] for each in before)
         self._untold = max(into - counted[0], 0), max(out - counted[1], 0)
         self._told = (0, 0)
-        self._text = self._error = self._new = ""
+        self._text = self._error = self._new = self._last_call = ""
         self._has_done = False
         # A tool's result was sent, and no answer has come.
         self._awaits_answer = False
@@ -175,6 +202,9 @@ class GeminiStream:
             return (*rest, Gemini.not_signed_in(""))
         return (*rest, broke_off(code))
 
+    def has_kept(self) -> bool:
+        return has_kept(self._chat.session, self._last_call)
+
     # -- the kinds of lines -------------------------------------------------------------------------------------------
 
     def _event(self, kind: str, record: dict[str, Any]) -> Iterator[events.AgentEvent]:
@@ -188,7 +218,7 @@ class GeminiStream:
                 )
             case "tool_result" if call := json_fields.text(record, "tool_id"):
                 yield from self._answers()
-                self._awaits_answer = True
+                self._awaits_answer, self._last_call = True, call
                 output = json_fields.text(record, "output") or json_fields.text(record, "error", "message")
                 yield events.ToolEnded(call, record.get("status") == "success", output)
             case "error" if error := json_fields.text(record, "message"):

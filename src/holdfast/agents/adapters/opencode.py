@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agents.common import error_phrases, json_fields
-from holdfast.agents.common.cli_base import RETRY_S_MAX, Calls, Cli, broke_off, home, refused
+from holdfast.agents.common.cli_base import RETRY_S_MAX, Calls, Cli, broke_off, home, references, refused
 from holdfast.clock import wall
 from holdfast.domain import agent_events as events
 from holdfast.domain.attempt_records import Can, Home, Launch, Modes
@@ -94,15 +94,15 @@ class Opencode(Cli):
         # Without a title it asks a model for one, and does not report that cost.
         argv += ["--session", work.session] if work.session else ["--title", work.task]
         config: dict[str, Any] = {"plugin": [f"./{PLUGIN_NAME}"], "autoupdate": False, "snapshot": False}
-        if self.servers:
-            config["mcp"] = {each.name: _server(each) for each in self.servers}
+        if servers := self.servers_of(work):
+            config["mcp"] = {each.name: _server(each) for each in servers}
         return Launch(
             tuple(argv),
             stdin=work.prompt,
             # The user's own database has the conversations of all projects, and commands that opencode runs for them.
             env={"OPENCODE_CONFIG": "{files}/opencode.json", "OPENCODE_DB": DATABASE},
             files={"opencode.json": msgspec.json.encode(config).decode(), PLUGIN_NAME: PLUGIN},
-            references=self.references,
+            references=references(servers),
             has_hook=True,
             stream=self.name,
             model=work.model,

@@ -1,4 +1,4 @@
-"""Questions that an agent puts to a person by the command `holdfast ask`: files in a folder of its start.
+"""Questions that an agent puts to a person by `holdfast ask` or by the API: files in a folder of its start.
 
 The command writes `<digest>.json` and waits until the runner removes that. Then `<digest>.out` has the answer. The name
 is made of the words: the same question, put again after the command was ended by its CLI, finds its answer.
@@ -32,20 +32,33 @@ class AskedWords(msgspec.Struct, frozen=True):
 
 def put(folder: Path, words: str) -> Path:
     """Writes the question, unless it waits already or has its answer; returns its file."""
-    path = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.json"
-    if not path.exists() and not path.with_suffix(".out").exists():
+    path = _path(folder, words)
+    if not is_put(folder, words):
         disk.replace(path, msgspec.json.encode(AskedWords(words)), 0o600)
     return path
 
 
+def is_put(folder: Path, words: str) -> bool:
+    """Whether the question waits, or has its answer."""
+    path = _path(folder, words)
+    return path.exists() or path.with_suffix(".out").exists()
+
+
+def _path(folder: Path, words: str) -> Path:
+    return folder / f"{hashlib.sha256(words.encode()).hexdigest()[:16]}.json"
+
+
 def take_answer(path: Path) -> Verdict | None:
     """The answer, once it is there; it is given once."""
-    if path.exists():
-        return None
-    found = _read(path.with_suffix(".out"), Verdict)
+    found = read_answer(path)
     if found is not None:
         disk.unlink(path.with_suffix(".out"), missing_ok=True)
     return found
+
+
+def read_answer(path: Path) -> Verdict | None:
+    """The answer, once it is there; it stays, for the same question asked again."""
+    return None if path.exists() else _read(path.with_suffix(".out"), Verdict)
 
 
 def waiting(folder: Path) -> list[Path]:

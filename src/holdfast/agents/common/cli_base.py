@@ -104,10 +104,14 @@ class Cli(ABC):
     def has_any(self, *names: str) -> bool:
         return any(self.environ.get(name) for name in names)
 
-    @property
-    def references(self) -> tuple[str, ...]:
-        """The variables that the MCP servers' settings refer to."""
-        return tuple(dict.fromkeys(name for each in self.servers for name in each.references))
+    def servers_of(self, work: Work) -> tuple[McpServer, ...]:
+        """The MCP servers of one start: those of the settings, and our own where there is one."""
+        if not work.has_tools or not self.can.mcp:
+            return self.servers
+        # Not needed by runners, which make streams only.
+        from holdfast.config.mcp import OWN
+
+        return (*self.servers, OWN)
 
     def find(self) -> str | None:
         import shutil
@@ -222,6 +226,11 @@ def refused(message: str) -> events.Finished:
 
 def broke_off(code: int, more: str = "") -> events.Finished:
     return events.Finished(False, f"It ended with code {code}, before its last word.{more}")
+
+
+def references(servers: Sequence[McpServer]) -> tuple[str, ...]:
+    """The variables that the servers' settings refer to."""
+    return tuple(dict.fromkeys(name for each in servers for name in each.references))
 
 
 def server_as_json(server: McpServer) -> dict[str, Any]:

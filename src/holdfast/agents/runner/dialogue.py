@@ -10,7 +10,7 @@ gets it as the hook's output. Any other one is ended there, before it begins ano
 conversation, with the message in the prompt.
 
 `Dialogue` brings both to the agent: as the output of a hook that waits, on its standard input where it is spoken with,
-or as a file where it asks by `holdfast ask`.
+or as a file where it asks by `holdfast ask` or the API.
 """
 
 from __future__ import annotations
@@ -44,13 +44,15 @@ from holdfast.storage.records.redact import without_secrets
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.ports import AskingStream, HookedStream, Stream, TalkingStream
+    from holdfast.ports import AskingStream, HookedStream, KeepingStream, Stream, TalkingStream
 
 # How often a runner looks for the answer that its agent waits for.
 LOOK_S = 0.2
 ANSWER_BYTES_MAX, TOOL_CHARS_MAX = 1 << 20, 200
 # How long an agent may take to end its work by itself before it is ended.
 CANCEL_S_MAX = 2.0
+# How long an agent may take to write down the turn that it has told of, and how often that is looked at.
+KEEP_S_MAX, KEEP_POLL_S = 10.0, 0.05
 # How soon what the agent did not take at once is sent on.
 SEND_S = 0.02
 
@@ -185,7 +187,7 @@ class Dialogue:
         self.desk = QuestionDesk(files, order)
         self._stream, self._launch, self._agent = stream, order.launch, files.agent
         self._reply = b""
-        self._asks, self._files = files.asks, dict[str, Path]()
+        self._asks, self._files = (files.asks, files.tool_asks), dict[str, Path]()
 
     def ask(self, asked: PersonAsked, turn: int) -> bool:
         """Answers a call that the agent wants to make; False while it must wait for a person."""
@@ -201,8 +203,9 @@ class Dialogue:
             self._reply += cast("AskingStream", self._stream).reply(asked, verdict)
 
     def file_questions(self) -> list[PersonAsked]:
-        """Questions by `holdfast ask` that are new."""
-        new = {f"file {path.name}": path for path in ask_files.waiting(self._asks)}
+        """Questions by `holdfast ask` and by the API that are new."""
+        found = [path for folder in self._asks for path in ask_files.waiting(folder)]
+        new = {f"file {path.parent.name}/{path.name}": path for path in found}
         asked = []
         for call in new.keys() - self._files.keys():
             if len(self._files) < ask_files.ASKS_MAX and (words := ask_files.words_of(new[call])):
@@ -238,8 +241,10 @@ class Dialogue:
             reply, self._reply = self._reply, b""
             child.send(reply + cast("TalkingStream", self._stream).outgoing())
 
-    def cancel(self, child: Child, read: Callable[[int], bool]) -> None:
+    def cancel(self, child: Child, read: Callable[[int], bool], verdict: Stop | None) -> None:
         """Asks the agent to end its work, and reads on for a moment, so that it can say how that ended."""
+        if self._launch.writes_late and verdict is not None and verdict.ending is Ending.TOLD:
+            self._let_it_keep(child)
         line = cast("TalkingStream", self._stream).cancel() if self._launch.talks else b""
         if not line:
             return
@@ -250,3 +255,12 @@ class Dialogue:
                 pass
             time.sleep(SEND_S)
             child.send(b"")
+
+    def _let_it_keep(self, child: Child) -> None:
+        """It was stopped as soon as it told of its turn, and its next start is to know of that. An answer for which it
+        asks its model meanwhile is lost."""
+        stream, deadline = cast("KeepingStream", self._stream), monotonic() + KEEP_S_MAX
+        child.resume()
+        while not stream.has_kept() and monotonic() < deadline and not child.has_ended:
+            time.sleep(KEEP_POLL_S)
+        child.stop()

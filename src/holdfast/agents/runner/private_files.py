@@ -20,12 +20,15 @@ from holdfast.storage.records.attempt_folder import PRIVATE
 def prepare(layout: Layout, files: Attempt, launch: Launch) -> tuple[str, ...]:
     """Writes the files of a start, and returns its command line with their places."""
     argv = launch.argv
-    if files.asks.exists():
-        disk.remove_tree(files.asks)
-    disk.mkdir(files.asks, 0o700)
+    for folder in (files.asks, files.tool_asks):
+        if folder.exists():
+            disk.remove_tree(folder)
+        disk.mkdir(folder, 0o700)
     if launch.prompt:
         disk.replace(files.prompt, launch.prompt.encode(), PRIVATE)
         argv = tuple(part.replace("{prompt_file}", str(files.prompt)) for part in argv)
+    # The server's address is no secret, and a CLI may want it on its command line.
+    argv = tuple(part.replace("${HOLDFAST_URL}", os.environ.get("HOLDFAST_URL", "")) for part in argv)
     if launch.files:
         _write_files(layout, files, launch)
         argv = tuple(part.replace("{files}", str(files.agent)) for part in argv)

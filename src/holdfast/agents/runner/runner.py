@@ -272,7 +272,7 @@ class Runner:
         if self._child is None:
             return
         with step("end_processes"):
-            self._dialogue.cancel(self._child, self._read)
+            self._dialogue.cancel(self._child, self._read, self._verdict)
             # The agent is a zombie until it is reaped, so its group number is not reused meanwhile.
             order = self._order
             self._check_resources()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.checks import doctor as health
 from holdfast.checks.check import check
 from holdfast.checks.doctor import Finding, Part
+from holdfast.checks.trigger_health import triggers_part
 from holdfast.cli import preflight
 from holdfast.cli.options import config_here, find_app, print_json, prints_json
 from holdfast.domain.definition import Definition
@@ -22,10 +23,12 @@ from holdfast.domain.routing import choose
 from holdfast.domain.task import TaskState
 from holdfast.domain.wording import plain, plural
 from holdfast.errors import HoldfastError, NotInitialised, NotInRepository
+from holdfast.integrations.plugins.hookspecs import API_VERSION
 from holdfast.processes import sandbox
 from holdfast.storage.journal.data_root import read_root
 from holdfast.storage.journal.lock import live_owner
 from holdfast.views.next_step import next_step_of
+from holdfast.views.plugins import plugin_rows, strangers
 from holdfast.views.rows import Overview, read_overview
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ SHOWN_MAX = 10
 # How long an agent by protocol may take to answer.
 PROTOCOL_S_MAX = 10.0
 _ASKING = {TaskState.FAILED: "has failed", TaskState.PENDING_APPROVAL: "waits for your approval"}
+_PLUGIN_WAY = {"broken": "holdfast plugins show {}", "set aside": "holdfast plugins enable {}"}
 _WAY_OUT = {
     "git": "git --version",
     "branch": "git status",
@@ -81,6 +85,7 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
         yield _git_part("git", None)
         yield Part("repository", "none here", [Finding(str(error), "cd YOUR-REPOSITORY | git init")])
         yield _agents_part(config_here(ctx), None)
+        yield _plugins_part(config_here(ctx), {})
         return
     try:
         app.expect_initialised()
@@ -88,6 +93,7 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
         yield from (_git_part(name, app) for name in preflight.GIT_CHECKS)
         yield Part("data root", "not there yet", [Finding(str(error), "holdfast init")])
         yield _agents_part(app.config, None)
+        yield _plugins_part(app.config, {})
         return
     yield from _parts(app)
 
@@ -114,6 +120,22 @@ def _parts(app: App) -> Iterator[Part]:
     yield from _state_parts(app, has_git)
     yield health.audit_part(layout, key_path=app.audit_key)
     yield health.quarantine_part(layout)
+
+
+def _plugins_part(config: Config, aside: Mapping[str, str]) -> Part:
+    """Whether each plugin loads and is made for this Holdfast, and which were set aside."""
+    rows = plugin_rows(config.plugins, aside)
+    findings = [
+        Finding(f"the plugin {row.name} is {row.state}: {row.reason}", _PLUGIN_WAY[row.state].format(row.name))
+        for row in rows
+        if row.state in _PLUGIN_WAY
+    ]
+    findings += [
+        Finding(f"the settings name the plugin {name}, which is not installed", "holdfast plugins")
+        for name in strangers(config.plugins)
+    ]
+    fact = ", ".join(f"{row.name} {row.version} ({row.state})" for row in rows) or "none installed"
+    return Part("plugins", f"{fact}; the plugin API has version {API_VERSION}", findings)
 
 
 def _sandbox_part(app: App) -> Part:
@@ -155,13 +177,16 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
+    yield triggers_part(app.repo, view.layout, view.state.connections.triggers, is_run)
     overview = read_overview(app)
     yield _tasks_part(overview)
     yield _agents_part(app.config, overview)
+    yield _plugins_part(app.config, view.state.connections.plugins_aside)
     if has_git:
         yield health.landings_part(app.repo, view.state, view.layout.snapshots)
         yield health.trees_part(app.repo, view.layout, tasks)
         yield health.worktrees_part(app.repo, view.layout, app.config, tasks)
+        yield health.setups_part(app.repo, view.layout, app.config, tasks)
         yield health.git_locks_part(app.repo)
         yield health.gates_part(app.repo, view.layout, app.config, overview.unfinished)
         if app.config.submodules == "init":

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.clock import monotonic, wall
 from holdfast.domain.entries import STOPPED
-from holdfast.domain.task import TaskState
+from holdfast.domain.task import AT_WORK, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.domain.wording import money, plural
+from holdfast.preparation import disk_use, hooks
+from holdfast.preparation.disk_use import DiskUse
+from holdfast.preparation.hooks import RunningHook
 from holdfast.storage.journal.lock import Holder
 from holdfast.storage.records.at_work import AtWork, at_work, clock
 from holdfast.views.host import HostRow, host_row
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 # Of the time, at most this part is spent on looking: a large backlog is looked at less often.
 BUSY_SHARE = 0.2
+# What worktrees and snapshots take is counted so often: that walks through all of them.
+DISK_LOOK_S = 60.0
 _WORDS = {
     TaskState.PLANNED: "to approve",
     TaskState.PENDING_APPROVAL: "to approve",
@@ -41,10 +46,13 @@ _WORDS = {
 _ORDER = ("asks", "at work", "agent lost", "to approve", "failed", "stopped", "to decide", "landing waits",
           "landing lost", "verifying", "ready", "paused", "waits", "ended", "closed", "cancelled")  # fmt: skip
 SETTLED = ("closed", "cancelled")
+# In these a hook may run: before and after a start, and before gates.
+_PREPARED = AT_WORK | {TaskState.DONE}
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """All tasks at one moment. `rows` are in the order of the screen, `words` says in a word how each stands."""
+    """All tasks at one moment. `rows` are in the order of the screen, `words` says in a word how each stands. `hooks`:
+    the commands that prepare worktrees now, by task. `disk` is older than the rest."""
 
     runs: Holder | None
     rows: Mapping[str, Row]
@@ -54,6 +62,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     usd: float
     host: HostRow
+    hooks: Mapping[str, RunningHook] = {}
+    disk: DiskUse | None = None
 
     @property
     def counts(self) -> str:
@@ -70,7 +80,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         return self.runs is None and not any(not each.ended for each in self.agents.values())
 
 
-def see(app: App) -> Picture:
+def see(app: App, disk: DiskUse | None = None) -> Picture:
     overview = read_overview(app)
     view = overview.view
     agents = {each.task: each for each in at_work(view.layout, view.state.tasks.values()) if not each.asks}
@@ -86,7 +96,15 @@ def see(app: App) -> Picture:
         turns=view.state.run.turns,
         usd=view.state.run.usd,
         host=host_row(app.config, tasks.values(), wall(), runs.pid if runs else "self", folder=app.layout.root),
+        hooks=_running_hooks(app, tasks.values()) if runs is not None else {},
+        disk=disk,
     )
+
+
+def _running_hooks(app: App, tasks: Iterable[Task]) -> dict[str, RunningHook]:
+    prepared = (task for task in tasks if task.state in _PREPARED and task.attempt.id)
+    found = {task.id: hooks.running_now(app.layout.attempt_files(task.attempt.id)) for task in prepared}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _word(row: Row, agent: AtWork | None) -> str:
@@ -113,22 +131,29 @@ class Looking:
     def __init__(self, app: App) -> None:
         self._app = app
         self._next = 0.0
+        self._disk: tuple[float, DiskUse] | None = None
 
     @property
     def wait_s(self) -> float:
         return max(0.0, self._next - monotonic())
 
     def now(self) -> Picture:
+        disk = self._disk_use()
         began = monotonic()
-        picture = see(self._app)
+        picture = see(self._app, disk)
         ended = monotonic()
         self._next = ended + max(LOOK_S, (ended - began) / BUSY_SHARE)
         return picture
 
+    def _disk_use(self) -> DiskUse:
+        if self._disk is None or monotonic() - self._disk[0] >= DISK_LOOK_S:
+            self._disk = monotonic(), disk_use.measure(self._app.layout, self._app.config.disk_free_min)
+        return self._disk[1]
+
 
 def heading(picture: Picture, now: float) -> Sequence[str]:
-    """The two lines of the heading: the run with its age and spending; the number of tasks in each state with the
-    host's room, or why no more agents are started."""
+    """The lines of the heading: the run with its age and spending; the number of tasks in each state with the host's
+    room, or why no more agents are started; what worktrees and snapshots take, where that was counted."""
     runs = picture.runs
     if runs is None:
         alone = any(not each.ended for each in picture.agents.values())
@@ -136,4 +161,5 @@ def heading(picture: Picture, now: float) -> Sequence[str]:
     else:
         spent = f"{plural(picture.turns, 'turn')}, {money(picture.usd)}"
         who = f"pid {runs.pid}, for {clock(now - runs.since)}, {spent}"
-    return who, picture.held or f"{picture.counts}; {picture.host.words}"
+    disk = [f"disk: {picture.disk.words}"] if picture.disk is not None else []
+    return [who, picture.held or f"{picture.counts}; {picture.host.words}", *disk]

@@ -253,9 +253,10 @@ class Watcher:
         picture = self._picture
         if self._selected not in picture.rows:
             self._selected = next(iter(picture.rows), "")
-        who, counts = heading(picture, wall())
+        who, *below = heading(picture, wall())
         head = f"holdfast watch  {plain(self._app.repo.name)}"
-        lines = [(pad(cut(f"{head}  {plain(who)}", columns), columns), "bold"), (cut(counts, columns), "")]
+        lines = [(pad(cut(f"{head}  {plain(who)}", columns), columns), "bold")]
+        lines += [(cut(line, columns), "") for line in below]
         if not picture.rows:
             return [*lines, ("", ""), (cut('There are no tasks yet; `holdfast add "…"` makes one.', columns), "")]
         detail_rows = max(5, rows // DETAIL_SHARE)
@@ -316,6 +317,8 @@ def _cells(picture: Picture, name: str) -> tuple[str, ...]:
     if agent is not None:
         turn, spent, time = str(agent.turn), money(agent.usd), clock(wall() - agent.since)
         does = agent_output.doing(agent) or row.title
+    if (hook := picture.hooks.get(name)) is not None:
+        time, does = clock(wall() - hook.at), hook.words
     return tuple(plain(each) for each in (picture.words[name], name, row.agent, turn, spent, time, does))
 
 

@@ -18,6 +18,7 @@ from holdfast.views.rows import read_overview
 
 if TYPE_CHECKING:
     from holdfast.app import App
+    from holdfast.config.settings import Config
     from holdfast.storage.records.blobs import Blobs
 
 
@@ -49,6 +50,7 @@ def _prompt(app: App, name: str) -> str:
     from holdfast.domain.claims import claimed
     from holdfast.domain.routing import choose
     from holdfast.engine.start import StartInputs, plan_start
+    from holdfast.engine.starting.orders import way_back
     from holdfast.storage.records.blobs import Blobs
     from holdfast.views.diffs import Diffs
     from holdfast.worktrees import merges
@@ -72,7 +74,24 @@ def _prompt(app: App, name: str) -> str:
         base_of=lambda attempt: Diffs(app.repo, app.layout, task, attempt, app.reader()).base(),
         journal=app.reader(),
     )
-    return plan_start(inputs, task, _pinned(blobs, before) or file.definition, agent).prompt
+    made = _pinned(blobs, before) or file.definition
+    return plan_start(inputs, task, made, agent, way_back(agent, _NextRun(app.config))).prompt
+
+
+class _NextRun(msgspec.Struct, frozen=True):
+    """The server beside the next run, as the settings want it."""
+
+    config: Config
+
+    @property
+    def serves(self) -> bool:
+        return self.config.server.enabled
+
+    @property
+    def has_tools(self) -> bool:
+        from holdfast.mcp.extra import is_installed
+
+        return is_installed()
 
 
 def _at_rest(task: Task) -> Task:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 # The pause behind a failed try; each next one is twice as long.
 PAUSE_S, PAUSE_S_MAX = 5.0, 3600.0
-Outbox = dict[str, "Outgoing"]
 
 
 class MessageQueued(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +56,9 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     parked: str = ""
 
 
+Outbox = dict[str, Outgoing]
+
+
 def queue(outbox: Outbox, queued: MessageQueued, moment: float) -> str:
     """Adds a message; returns why it cannot be added, or nothing."""
     key = queued.idempotency_key
@@ -73,7 +75,7 @@ def queue(outbox: Outbox, queued: MessageQueued, moment: float) -> str:
     return ""
 
 
-def flag(outbox: Outbox, flagged: MessageFlagged, moment: float) -> str:
+def flag(outbox: Outbox, flagged: MessageFlagged) -> str:
     """Applies a decision; returns why it cannot be, or nothing."""
     if (found := outbox.get(flagged.key)) is None:
         return f"the message {flagged.key!r} is not in the outbox"
@@ -94,7 +96,7 @@ class Begun(Protocol):
     def key(self) -> str: ...
 
 
-def begin(outbox: Outbox, intended: Begun, moment: float) -> str:
+def begin(outbox: Outbox, intended: Begun) -> str:
     """Counts a try; returns why there can be none, or nothing."""
     if (found := outbox.get(intended.key)) is None:
         return f"the message {intended.key!r} is not in the outbox"

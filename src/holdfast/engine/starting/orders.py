@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -15,6 +17,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.spend import Caps
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
+from holdfast.engine.prompt import WayBack
 from holdfast.layout import Layout
 from holdfast.ports import Agent, Work
 from holdfast.processes.resources import of_machine
@@ -43,6 +46,9 @@ class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     made, agent = facts.made, facts.agent
+    has_tools = context.has_tools and agent.can.mcp and not facts.is_interactive
+    if has_tools:
+        context.ready_tools()
     used = session_use(context.layout, task.id, task.attempts, facts.session)
     work = Work(
         task=task.id,
@@ -56,6 +62,7 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
         counted_usd=used.usd,
         policy=policy_of(context.config, made, agent.name),
         answers=facts.answers,
+        has_tools=has_tools,
     )
     launch = (agent.interactive(work) or shell()) if facts.is_interactive else agent.launch(work)
     # A task's own command, started anew, would do everything again; and a person's conversation is the person's.
@@ -86,8 +93,26 @@ def make_order(context: RunContext, task: Task, facts: StartFacts) -> Order:
     )
 
 
+class Served(Protocol):
+    """What is known of the server beside a run: whether it answers, and whether it has our tools."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def serves(self) -> bool: ...
+    @property
+    def has_tools(self) -> bool: ...
+
+
+def way_back(agent: Agent, served: Served) -> WayBack:
+    """By what the agent speaks to the run; empty where that does not serve, or the settings refuse the tools."""
+    if not served.config.mcp_tools or not served.serves:
+        return ""
+    return "tools" if agent.can.mcp and served.has_tools else "command"
+
+
 def shell() -> Launch:
-    return Launch((os.environ.get("SHELL") or "/bin/sh",), uses_model=False)
+    return Launch((shutil.which(os.environ.get("SHELL", "")) or "/bin/sh",), uses_model=False)
 
 
 def _limits(context: RunContext, made: Definition, caps: Caps, used: SessionUse | None) -> AttemptLimits:

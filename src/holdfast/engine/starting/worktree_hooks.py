@@ -1,16 +1,35 @@
-"""The hooks of a worktree after a start and before it goes, and when it goes."""
+"""A worktree's setup as a person sees it, its hooks after a start and before it goes, and when it goes."""
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from holdfast.clock import monotonic
+from holdfast.domain.effect_entries import SetupIntended
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task
+from holdfast.domain.wording import plural
 from holdfast.engine.context import RunContext
+from holdfast.engine.effects import carry_out
 from holdfast.errors import DefinitionLost
-from holdfast.preparation import removal
+from holdfast.preparation import removal, setup
 from holdfast.preparation.preparation import Confinement, Prepared, WorktreePlace
 from holdfast.preparation.removal import NotedHooks
+
+
+def set_up(context: RunContext, intended: SetupIntended) -> dict[str, Any]:
+    """Carries out a setup that is due, and notes its beginning, its end, and what it made that git does not ignore."""
+    is_judged, began = setup.is_of_gates(intended.worktree), monotonic()
+    what = "the worktree for its gates" if is_judged else "its worktree"
+    first, *more = context.config.worktree.setup
+    told = f"`{first}`" + (f" and {plural(len(more), 'more command')}" if more else "")
+    context.note(intended.task, f"setting up {what}: {told}")
+    result = carry_out(context, intended)
+    context.note(intended.task, f"{what} is set up, after {monotonic() - began:.1f} s")
+    if left := result.get("unignored"):
+        context.note(intended.task, setup.unignored_words(left))
+    return result
 
 
 def after_start(context: RunContext, task: Task, place: WorktreePlace, prepared: Prepared) -> None:

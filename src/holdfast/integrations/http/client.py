@@ -198,7 +198,7 @@ def expect_extra(module: str, extra: str) -> None:
     import importlib.util
 
     if importlib.util.find_spec(module) is None:
-        raise ExtraMissing(module=module, extra=extra)
+        raise ExtraMissing(extra=extra)
 
 
 def _until(headers: Mapping[str, str]) -> float:

@@ -86,14 +86,8 @@ class Tokens:
         for role in ROLES:
             if _same(token, self.of_role(role)):
                 return Principal(role, role)  # type: ignore[arg-type]
-        head, _, rest = token.partition("_")
-        attempt, _, claim_and_sign = rest.rpartition(".")
-        attempt, _, claim = attempt.rpartition(".")
-        if (
-            head != f"{PREFIX}a"
-            or not claim.isdecimal()
-            or not _same(claim_and_sign, self._sign("agent", f"{attempt}/{claim}"))
-        ):
+        head, attempt, claim, sign = _parts(token)
+        if head != f"{PREFIX}a" or not claim.isdecimal() or not _same(sign, self._sign("agent", f"{attempt}/{claim}")):
             return None
         task = attempt.rpartition(".")[0]
         known = self._state.tasks.get(task)
@@ -113,6 +107,18 @@ class Tokens:
 
     def _sign(self, *words: str) -> str:
         return _signed(self._secret.secret, *words)
+
+
+def attempt_of(token: str) -> str:
+    """The attempt that an agent's token names, whatever it is worth."""
+    return _parts(token)[1]
+
+
+def _parts(token: str) -> tuple[str, str, str, str]:
+    head, _, rest = token.partition("_")
+    attempt, _, sign = rest.rpartition(".")
+    attempt, _, claim = attempt.rpartition(".")
+    return head, attempt, claim, sign
 
 
 def _signed(key: str, *words: str) -> str:

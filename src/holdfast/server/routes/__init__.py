@@ -31,8 +31,8 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox
-from holdfast.server.routes.conversation import reviews
+from holdfast.server.routes.connections import outbox, plugins, webhooks
+from holdfast.server.routes.conversation import asks, reviews
 
 
 def all_operations() -> list[Operation]:
@@ -44,15 +44,18 @@ def all_operations() -> list[Operation]:
         *journal.OPERATIONS,
         *decisions.OPERATIONS,
         *reviews.OPERATIONS,
+        *asks.OPERATIONS,
         *attempts.OPERATIONS,
         *agents.OPERATIONS,
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
+        *webhooks.OPERATIONS,
         *events.OPERATIONS,
         *blobs.OPERATIONS,
         *costs.OPERATIONS,
         *quality.OPERATIONS,
         *observability.OPERATIONS,
+        *plugins.OPERATIONS,
         *auth.OPERATIONS,
         *health.OPERATIONS,
     ]

@@ -264,7 +264,7 @@ def _of_attempt(path: str, name: str, summary: str, function: Any, answer: Any, 
 
 OPERATIONS = [
     Operation("GET", "/tasks/{task}/diff", "show_change", "A task's whole change as it would land, as a patch.",
-              show_change, answer=Diff, lane="aside", problems=(404, 409)),
+              show_change, answer=Diff, lane="aside", problems=(404, 409), tool="person"),
     Operation("GET", "/tasks/{task}/attempts", "list_attempts", "The attempts of a task.", list_attempts,
               answer=AttemptList, lane="aside", tag="attempts", problems=(404,)),
     _of_attempt("", "show_attempt", "One attempt.", show_attempt, AttemptView),

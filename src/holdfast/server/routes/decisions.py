@@ -26,7 +26,7 @@ from holdfast.domain.task_ids import free_id
 from holdfast.domain.task_record import Task
 from holdfast.errors import InputError, TaskIsFinal, TaskUnknown, TurnUnknown
 from holdfast.server.access.subtask_limits import fenced_in
-from holdfast.server.operations import Ask, NoBody, Operation
+from holdfast.server.operations import Ask, NoBody, Operation, ToolFor
 from holdfast.server.problems import Problem
 from holdfast.server.routes.tasks import NewTasks, TaskRow, TaskView, given, rows_of, view_of
 from holdfast.worktrees.attempt_commits import attempt_named
@@ -127,9 +127,11 @@ class ResumedWith(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GivenBack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`park`: it goes on when a person says so, with `resume`."""
+    """`park`: it goes on when a person says so, with `resume`. `done`: the work is finished, and the worktree as it is
+    goes on to be verified and landed."""
 
     park: bool = False
+    done: bool = False
 
 
 class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -279,11 +281,20 @@ def _task_of(decision: DecisionContext, attempt: str) -> Task:
     return found[0]
 
 
-def _of_task(verb: str, summary: str, body: type[msgspec.Struct] = NoBody, function: Any = None) -> Operation:
+def _of_task(
+    verb: str,
+    summary: str,
+    body: type[msgspec.Struct] = NoBody,
+    *,
+    function: Any = None,
+    tool: ToolFor | None = None,
+    hint: str = "",
+) -> Operation:
     """Without a `function` it is the decision of that name; what an agent may ask for itself has one."""
     path, right = f"/tasks/{{task}}/{verb}", "work" if function else "operate"
     return Operation("POST", path, f"{verb}_task", summary, function or _about_task(verb), answer=Changed,
-                     right=right, lane="loop", body=body, problems=(404, 409))  # type: ignore[arg-type]  # fmt: skip
+                     right=right, lane="loop", body=body, problems=(404, 409),  # type: ignore[arg-type]
+                     tool=tool, hint=hint)  # fmt: skip
 
 
 def _of_attempt(verb: str, summary: str, function: Any, body: type[msgspec.Struct]) -> Operation:
@@ -294,22 +305,28 @@ def _of_attempt(verb: str, summary: str, function: Any, body: type[msgspec.Struc
 OPERATIONS = [
     Operation("PATCH", "/tasks/{task}", "edit_task", "Change a task's definition, key by key.", edit,
               answer=TaskView, right="operate", lane="loop", body=Edit, problems=(404, 409, 412)),
-    _of_task("cancel", "Cancel a task; whatever works on it is ended."),
-    _of_task("retry", "Open a failed task again, or send back a result that has not landed.", Again),
-    _of_task("approve", "Let a result land that waits for a person, or a plan begin."),
-    _of_task("reject", "Refuse a result that waits for a person, or a plan.", Rejected),
+    _of_task("cancel", "Cancel a task; whatever works on it is ended.", tool="person"),
+    _of_task("retry", "Open a failed task again, or send back a result that has not landed.", Again, tool="person"),
+    _of_task("approve", "Let a result land that waits for a person, or a plan begin.", tool="person",
+             hint="Only where the person has said so; `show_review` shows what would land."),
+    _of_task("reject", "Refuse a result that waits for a person, or a plan.", Rejected, tool="person"),
     _of_task("resolve", "Decide what is parked.", Resolved),
-    _of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", ResumedWith),
+    _of_task("resume", "Go on with the last attempt of a task that has failed or was stopped.", ResumedWith,
+             tool="person"),
     _of_task("take", "Take a task from its agent: no run goes on with it until it is given back."),
     _of_task("give_back", "Give a task back that a person has taken; its worktree is saved first.", GivenBack),
-    _of_task("tell", "Tell a task's agent something, in the conversation that it has.", ToldWords),
+    _of_task("tell", "Tell a task's agent something, in the conversation that it has.", ToldWords, tool="person"),
     _of_task("reassign", "Take a task from its agent and give it to another.", Reassigned),
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
-    _of_task("answer", "Answer what its agent asks; the first answer counts.", Answered),
+    _of_task("answer", "Answer what its agent asks; the first answer counts.", Answered, tool="person",
+             hint="`questions` lists what is asked. The answer is the person's: ask them, do not make it up."),
     _of_task("pr", "Look at a task's pull request, close or merge it, or allow more rounds.", PullSteered),
     _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),
-    _of_task("block", "Say that another task has to come first.", Blocked, block),
-    _of_task("split", "Divide a task into subtasks, and wait for them.", Split, split),
+    _of_task("block", "Say that another task has to come first.", Blocked, function=block, tool="agent",
+             hint="This attempt ends with the call, and is continued once those tasks are closed."),
+    _of_task("split", "Divide a task into subtasks, and wait for them.", Split, function=split, tool="agent",
+             hint="This attempt ends with the call, and the task goes on once they are closed. Give each a `title` "
+             "and a `goal` that can be worked on alone; agent, budget and gates are those of this task."),
     _of_attempt("undo", "Put the worktree back to how a turn left it.", undo, AtTurn),
     _of_attempt("fork", "Begin anew with the tree that a turn left.", fork, Forked),
 ]  # fmt: skip

@@ -120,7 +120,7 @@ def verify(api: Api, ask: Ask) -> Verified:
 
 OPERATIONS = [
     Operation("GET", "/tasks/{task}/history", "task_history", "What the journal says of a task, in words.", history,
-              answer=History, lane="aside", query=PageQuery, tag="tasks", problems=(404,)),
+              answer=History, lane="aside", query=PageQuery, tag="tasks", problems=(404,), tool="person"),
     Operation("GET", "/journal", "read_journal", "Read the journal from a cursor on, or backwards.", read,
               answer=JournalPage, lane="aside", query=JournalQuery, tag="journal"),
     Operation("GET", "/journal/verify", "verify_journal", "Whether the chain of the journal holds.", verify,

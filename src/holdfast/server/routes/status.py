@@ -176,7 +176,9 @@ def questions(api: Api, ask: Ask) -> list[QuestionRow]:
 
 OPERATIONS = [
     Operation("GET", "/questions", "questions", "What agents ask a person, the oldest first.", questions,
-              answer=list[QuestionRow], right="operate", tag="status"),
-    Operation("GET", "/status", "status", "The run as a whole.", status, answer=Status, lane="aside", tag="status"),
+              answer=list[QuestionRow], right="operate", tag="status", tool="person",
+              hint="Each is answered with `answer_task`, by its id."),
+    Operation("GET", "/status", "status", "The run as a whole.", status, answer=Status, lane="aside", tag="status",
+              tool="person"),
     Operation("GET", "/tasks/graph", "task_graph", "What waits for what.", graph, answer=TaskGraph, query=GraphQuery),
 ]  # fmt: skip

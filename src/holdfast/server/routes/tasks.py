@@ -14,7 +14,7 @@ from holdfast.domain.task import TaskState
 from holdfast.domain.task_ids import from_values
 from holdfast.domain.task_record import Task
 from holdfast.errors import InputError
-from holdfast.landing.verify import gates_of
+from holdfast.landing.gate_kinds import gates_of
 from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.repository import RUN
@@ -269,7 +269,7 @@ def view_of(api: Api, task: Task) -> TaskView:
 
 OPERATIONS = [
     Operation("GET", "/tasks", "list_tasks", "List tasks, filtered, a page at a time.", list_tasks, answer=TaskPage,
-              lane="aside", query=TaskQuery, problems=(404,)),
+              lane="aside", query=TaskQuery, problems=(404,), tool="person"),
     Operation("GET", "/tasks/{task}", "show_task", "Show one task with its definition.", show_task, answer=TaskView,
-              lane="aside", problems=(404,)),
+              lane="aside", problems=(404,), tool="both"),
 ]  # fmt: skip

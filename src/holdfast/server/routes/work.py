@@ -184,7 +184,8 @@ def _now(decision: DecisionContext, ask: Ask, note: str = "") -> Now:
 
 OPERATIONS = [
     Operation("POST", "/tasks", "add_task", "Add a task.", add, answer=TaskRow, right="operate", lane="batch",
-              body=NewTask, status=201, problems=(404, 409), early=True),
+              body=NewTask, status=201, problems=(404, 409), early=True, tool="person",
+              hint="`goal` says in words what is to be done; `verify` are shell commands that must pass first."),
     Operation("POST", "/tasks/batch", "add_tasks", "Add tasks: all of them or, if one cannot be, none.", add_batch,
               answer=Added, right="operate", lane="batch", body=NewTasks, status=201, problems=(404, 409), early=True),
     Operation("POST", "/tasks/claim", "claim_next", "Claim the task that comes first.", claim_next, answer=Claimed,
@@ -196,7 +197,8 @@ OPERATIONS = [
     Operation("POST", "/tasks/{task}/start", "start_task", "Say that work on a claimed task has begun.", start,
               answer=Now, right="work", lane="batch", body=Hold, problems=(404, 409)),
     Operation("POST", "/tasks/{task}/progress", "progress_task", "Say how it goes.", progress, answer=Now,
-              right="work", lane="batch", body=Progress, problems=(404, 409, 429), before=has_room),
+              right="work", lane="batch", body=Progress, problems=(404, 409, 429), before=has_room, tool="agent",
+              hint="A person watches it. Call it when a step is done, not for every file. `claim` is not needed."),
     Operation("POST", "/tasks/{task}/complete", "complete_task", "Say that it is done; then it is verified and landed.",
               complete, answer=Now, right="work", lane="batch", body=Complete, problems=(404, 409, 429),
               before=has_commit),

@@ -77,11 +77,14 @@ def draft(decision: DecisionContext, ask: Ask) -> Changed:
 
 OPERATIONS = [
     Operation("GET", "/tasks/{task}/review", "show_review", "What a result would change, and what was said of it.",
-              show_review, answer=ReviewMaterial, lane="aside", query=ReviewQuery, tag="reviews", problems=(404, 422)),
+              show_review, answer=ReviewMaterial, lane="aside", query=ReviewQuery, tag="reviews", problems=(404, 422),
+              tool="person"),
     Operation("GET", "/tasks/{task}/review/diff", "show_review_diff", "The diff of one file of it.", show_diff,
-              answer=ReviewDiff, lane="aside", query=ReviewDiffQuery, tag="reviews", problems=(404, 422)),
+              answer=ReviewDiff, lane="aside", query=ReviewDiffQuery, tag="reviews", problems=(404, 422),
+              tool="person"),
     Operation("PUT", "/tasks/{task}/review/draft", "draft_review", "Keep comments as a draft.", draft, answer=Changed,
               right="operate", lane="loop", body=DraftText, tag="reviews", problems=(404, 409)),
     Operation("POST", "/tasks/{task}/review", "review_task", "Approve a result, or send it back with comments.", submit,
-              answer=Changed, right="operate", lane="loop", body=ReviewText, tag="reviews", problems=(404, 409)),
+              answer=Changed, right="operate", lane="loop", body=ReviewText, tag="reviews", problems=(404, 409),
+              tool="person", hint="The verdict is the person's. `candidate` is the one that `show_review` has named."),
 ]  # fmt: skip
