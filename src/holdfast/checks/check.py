@@ -90,10 +90,10 @@ def check(
             _unless_flawed(reading, "questions", lambda: work.questions(reading.state, reading.recorded, layout)),
             _unless_flawed(reading, "setups", lambda: setups(reading.recorded, layout, blobs)),
             _unless_flawed(reading, "outbox", lambda: outbox(reading.state, reading.recorded.messages)),
-            _unless_flawed(reading, "pull requests", lambda: pull_requests(reading.state)),
             _unless_flawed(
                 reading, "deliveries", lambda: deliveries(reading.state, reading.recorded.deliveries, blobs, wall())
             ),
+            _unless_flawed(reading, "pull_requests", lambda: pull_requests(reading.state)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),

@@ -17,7 +17,7 @@ def pull_requests(state: State) -> Draft:
         for task in state.tasks.values()
         if task.state is TaskState.PENDING_APPROVAL and task.outcome.get("kind") == PULL_REQUEST
     ]
-    draft = Draft("pull requests", tasks=len(tasks), waiting=len(waiting))
+    draft = Draft("pull_requests", tasks=len(tasks), waiting=len(waiting))
     for task in waiting:
         _waiting(draft, state, task)
     for task in tasks:

@@ -16,6 +16,8 @@ from kit.program import holdfast
 from kit.project import add, landed, layout, sound, state
 from kit.pull_double import TOKEN, PullDouble
 from kit.pull_project import ENV, by_request, feedback, in_rounds, with_remote
+from kit.server import served
+from kit.waiting import wait_for
 
 
 @pytest.fixture(params=list(FORGES))
@@ -378,3 +380,15 @@ def test_every_service_is_known_by_its_host_and_has_a_token_by_default(name: str
 )
 def test_a_remote_names_its_host_and_repository(url: str, host: str, path: str) -> None:
     assert split_url(url) == (host, path)
+
+
+def test_a_run_that_stays_looks_again_by_itself_and_when_it_is_asked(repo: Path, double: PullDouble) -> None:
+    by_request(repo, double, every_s=3600)
+    add(repo, "one", "write one.txt 1")
+    holdfast(repo, "run", code=20)
+    with served(repo, **ENV):
+        wait_for(lambda: double.sent("GET", r"/(pulls|merge_requests)/1$"), "the first look")
+        commit = double.merge(1)
+        holdfast(repo, "pr", "one", "--refresh")
+        wait_for(lambda: state(repo).tasks["one"].state == "CLOSED", "the task to be closed")
+    assert state(repo).tasks["one"].landing.commit == commit
