@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 AGENTS ?= .agents-cache
 BROWSER ?= build/venv-browser
 OPS ?= .ops-cache
+GITHUB_API ?= .github-api-cache
 PROJECT ?= .project-cache
 WEBHOOKS ?= .webhooks-cache
 API ?= build/venv-api
@@ -21,7 +22,7 @@ RULES ?= --ignore tests/project
 WORKERS ?= 3
 VERSIONS ?= 3.11 3.12 3.13
 
-.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops test-project test-triggers check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
+.PHONY: test test-long test-walls test-agents test-api test-browser test-install test-ops test-project test-triggers test-trackers check demo demo-often docs bench crash fuzz mutants pythons scenario walk lock clean
 
 test: $(VENV)/ready
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/walls $(RULES) -m "$(MARKS)" $(ARGS)
@@ -58,6 +59,14 @@ test-triggers: $(VENV)/ready $(WEBHOOKS)/ready
 
 $(WEBHOOKS)/ready: tests/webhooks/install tests/webhooks/package-lock.json tests/webhooks/requirements.txt
 	PYTHON=$(abspath $(BIN))/python tests/webhooks/install $(WEBHOOKS)
+
+# Requests to GitHub against its own OpenAPI description, served by prism; and the trackers' doubles. Needs node and npm.
+test-trackers: $(VENV)/ready $(GITHUB_API)/ready
+	HOLDFAST_GITHUB_API=$(abspath $(GITHUB_API)) $(BIN)/pytest tests/github_api tests/integrations/test_trackers.py \
+	  tests/integrations/test_other_trackers.py -n 2 $(ARGS)
+
+$(GITHUB_API)/ready: tests/github_api/install tests/github_api/package-lock.json
+	tests/github_api/install $(GITHUB_API)
 
 # A public project with its own test suite: six tasks land while the orchestrator is killed, and the time that one and two
 # judged at once take. `SUITE="tests/test_commands.py"` runs fewer of its tests, and measures nothing.

@@ -125,6 +125,8 @@ class Layout:
     told = PathEntry("runtime/told.json", "ephemeral")
     # How far each follower of the journal has come.
     cursors = PathEntry("runtime/cursors/", "durable", on_demand=True)
+    # What each issue tracker last said: etags and limits. Without it everything is asked for again.
+    trackers = PathEntry("runtime/trackers/", "projection", on_demand=True)
     # One empty file for each attempt whose agent's files hold a secret.
     agent_secrets = PathEntry("runtime/agent-secrets/", "ephemeral", on_demand=True)
     signals = PathEntry("runtime/signals/", "ephemeral")
@@ -155,6 +157,9 @@ class Layout:
     def cursor(self, follower: str) -> Path:
         """How far a follower of the journal has come."""
         return self.inside("runtime", "cursors", f"{_one_name('The follower', follower)}.json")
+
+    def tracker(self, source: str) -> Path:
+        return self.inside("runtime", "trackers", f"{_one_name('The source', source)}.json")
 
     def worktree(self, task: str) -> Path:
         return self.inside("worktrees", _one_name("The task id", task))

@@ -376,8 +376,11 @@ class BacklogFolder(Protocol):
         """The text of a file of the last scan, without the blocks that Holdfast writes: what a person wrote."""
 
     def add(self, text: bytes, name: str, folder: str = "open") -> TaskFile: ...
-    def add_many(self, texts: Mapping[str, bytes]) -> Mapping[str, TaskFile]:
+    def add_many(self, texts: Mapping[str, bytes], folder: str = "open") -> Mapping[str, TaskFile]:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
+
+    def change(self, task: str, make: Callable[[Any, bytes], bytes]) -> TaskFile:
+        """Replaces a task's file by what `make` makes of it, as it is now. Our block stays as it is."""
 
     def move(self, task: str, folder: str, block: Mapping[str, Any] | None = None, file: Any | None = None) -> TaskFile:
         """Puts a task's file into a folder. `file`, of the last scan: the only one, as long as it is unchanged."""

@@ -51,6 +51,9 @@ from holdfast.integrations.pull_requests.parts import pull_request_parts
 from holdfast.integrations.pull_requests.poll import POLL
 from holdfast.integrations.pull_requests.publishers import pull_request_publishers
 from holdfast.integrations.pull_requests.remote import GitRemote
+from holdfast.integrations.trackers.issue_publishers import issue_publishers
+from holdfast.integrations.trackers.sync import sync_jobs
+from holdfast.integrations.trackers.write_back import results_follower
 from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.landing.branch import Land
 from holdfast.landing.lost_landings import settle_rewritten
@@ -154,7 +157,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
     remote = GitRemote(app.repo, layout, app.config.pull_requests)
-    publishers = {**pull_request_publishers(remote, app.config.pull_requests), **build_publishers(app.config)}
+    publishers = {**pull_request_publishers(remote, app.config.pull_requests), **build_publishers(app.config, app.repo)}
     effects[PublishIntended] = Publish(publishers, lambda: ledger.state.outbox)
     setup, verify = effects[SetupIntended], effects[VerifyIntended]
     assert isinstance(setup, Setup)
@@ -186,7 +189,15 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         every_s, poll = app.config.pull_requests.every_s, context.pull_requests
         job = PeriodicJob(name=POLL, every_s=every_s, fetch=poll.look, apply=poll.apply, comes_first=True)
         context.jobs += [*trigger_jobs(context), job]
+        connect(context)
     return context
+
+
+def connect(context: RunContext) -> None:
+    """What a run asks of others beside its work, and what it makes messages of."""
+    if context.config.sources:
+        context.jobs += sync_jobs(context)
+        context.followers += [results_follower(context)]
 
 
 def build_effects(
@@ -214,9 +225,9 @@ def build_effects(
     }
 
 
-def build_publishers(config: Config) -> dict[str, Publisher]:
+def build_publishers(config: Config, repo: Path) -> dict[str, Publisher]:
     """The one registry of publishers, each under the name of its channel, beside those that need a git remote."""
-    return {}
+    return {**issue_publishers(config.sources, repo)}
 
 
 def _audit_key(repo: Path, config: Config) -> str:

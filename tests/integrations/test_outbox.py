@@ -52,7 +52,7 @@ def killable(repo: Path, inbox: Path, *arguments: str, points: str = "") -> int:
 def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the messages of runs in this process end."""
     path = tmp_path / "inbox"
-    monkeypatch.setattr(wiring, "build_publishers", lambda config: publishers(path))
+    monkeypatch.setattr(wiring, "build_publishers", lambda *_: publishers(path))
     return path
 
 

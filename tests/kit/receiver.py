@@ -63,5 +63,5 @@ if __name__ == "__main__":
     from holdfast.cli.main import main
 
     at = Path(sys.argv.pop(1))
-    wiring.build_publishers = lambda config: publishers(at)  # type: ignore[assignment,return-value]
+    wiring.build_publishers = lambda *_: publishers(at)  # type: ignore[assignment,return-value]
     sys.exit(main())

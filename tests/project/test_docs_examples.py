@@ -57,6 +57,7 @@ RUN_ELSEWHERE = {
     "mcp": "tests/mcp/test_stdio.py",
     "reassign": "tests/decisions/test_reassignment.py",
     "prove": "tests/checks/test_check.py",
+    "sync": "tests/integrations/test_trackers.py",
     "outbox": "tests/integrations/test_outbox.py",
     "pr": "tests/integrations/pull_requests/test_pull_requests.py",
     "triggers": "tests/integrations/triggers/test_schedules.py",

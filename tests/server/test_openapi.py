@@ -47,7 +47,7 @@ COMMAND_OF |= {"replay": "triggers", "rearm": "triggers"}
 @pytest.mark.parametrize("kind", DECISIONS)
 def test_every_decision_has_its_command_and_its_route(kind: str) -> None:
     assert COMMAND_OF.get(kind, kind) in COMMANDS
-    about = ("task", "attempt", "agent", "message", "plugin", "rule", "delivery")
+    about = ("task", "attempt", "agent", "message", "plugin", "rule", "delivery", "source")
     assert {f"{kind}_{what}" for what in about} & {each.name for each in OPERATIONS}
 
 

@@ -133,9 +133,9 @@ class Backlog:
             disk.create(path, text)
             return self._note(_found(made, folder, path, text))
 
-    def add_many(self, texts: Mapping[str, bytes]) -> dict[str, FoundFile]:
+    def add_many(self, texts: Mapping[str, bytes], folder: str = "open") -> dict[str, FoundFile]:
         """Creates the files of new open tasks, by id, for one sync. One that is there stays as it is."""
-        place = self._place("open")
+        place = self._place(folder)
         added = {}
         with self._writing():
             self._expect_folder(place)
@@ -148,7 +148,7 @@ class Backlog:
                         added[name] = (path, text)
                 batch.publish()
         return {
-            name: self._note(_found(_parsed(text, name, name), "open", path, text))
+            name: self._note(_found(_parsed(text, name, name), folder, path, text))
             for name, (path, text) in added.items()
         }
 

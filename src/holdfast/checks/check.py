@@ -25,9 +25,8 @@ from holdfast.backlog.restore import pinned_text
 from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
 from holdfast.checks.deliveries import deliveries
-from holdfast.checks.outbox import outbox
+from holdfast.checks.outbox import outbox, pull_requests
 from holdfast.checks.projections import Projection, Reading, read_journal
-from holdfast.checks.pull_requests import pull_requests
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
 from holdfast.checks.setups import setups

@@ -85,6 +85,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "holdfast.cli.connections.triggers:triggers",
         "Rules that make tasks of what arrives: list, test, history, replay, enable.",
     ),
+    "sync": ("holdfast.cli.connections.sync:sync", "Ask the issue trackers for changes."),
     "history": ("holdfast.cli.journal:history", "Show a task's whole story from the journal."),
     "log": ("holdfast.cli.journal:log", "Show the journal, filtered, followed, or as of a moment."),
     "agents": ("holdfast.cli.agents:agents", "List the agents: installed, signed in, what each can do."),

@@ -21,7 +21,9 @@ from holdfast.views.host import host_row
 from holdfast.views.rows import Row, print_problems, read_overview
 
 if TYPE_CHECKING:
+    from holdfast.app import App
     from holdfast.engine.outages import OutageRow
+    from holdfast.views.connections.sources import SourceRow
 
 SHOWN_MAX = 10
 _ASKS = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
@@ -67,6 +69,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
             "lost": [{"task": row.id, "why": row.lost, "next": row.next_step} for row in rows if row.lost],
             "asking": sorted(view.state.asking),
             "outbox": message_rows(view.state, wall()),
+            "sources": _sources(app),
             "locks": [str(lock) for lock in locks],
             "open_intents": len(view.found.pairing.open_intents()),
             "torn": len(view.found.torn),
@@ -88,6 +91,8 @@ def status(ctx: click.Context, as_json: bool) -> None:
         echo_wrapped(f"{'held':21} ", plain(host.short))
     if told := outbox_words(message_rows(view.state, wall())):
         click.echo(f"{'outbox':21} {told}")
+    for line in _source_lines(app):
+        click.echo(plain(f"{'tracker':21} {line}"))
     for each in outages:
         click.echo(plain(f"{'outage':21} {each.text}"))
     _print_locks(locks)
@@ -95,6 +100,24 @@ def status(ctx: click.Context, as_json: bool) -> None:
     _print_judging(rows, runs is not None)
     _print_waiting(rows)
     _print_asking(rows)
+
+
+def _sources(app: App) -> list[SourceRow]:
+    """The issue trackers; what reads them is loaded only where there are any."""
+    if not app.config.sources:
+        return []
+    from holdfast.views.connections.sources import source_rows
+
+    return source_rows(app.config, app.layout)
+
+
+def _source_lines(app: App) -> list[str]:
+    rows = _sources(app)
+    if not rows:
+        return []
+    from holdfast.views.connections.sources import source_words
+
+    return [source_words(row, wall()) for row in rows]
 
 
 def _print_agents(agents: list[AtWork], is_run: bool) -> None:

@@ -14,6 +14,7 @@ from msgspec import NODEFAULT
 from holdfast.config.sections import ENV_NAME, FOLDERS, DeclaredAgent, GateSettings, ModelPrice, PermissionSettings
 from holdfast.config.settings import ENTRY_KEYS, KEYS, PREFIX, SECTIONS, Config
 from holdfast.config.sources import Layer, command_line, environment, read_file, shown, unknown
+from holdfast.config.trackers import SourceSettings
 from holdfast.domain.agent_events import mapping_problem
 from holdfast.domain.path_rules import REPOSITORY_FILE
 from holdfast.domain.routing import twice
@@ -65,7 +66,7 @@ def combine(*layers: Layer) -> tuple[Config, dict[str, str]]:
             if key not in KEYS:
                 raise unknown(key, value, layer.place(key), KEYS)
             values[key] = _checked(key, value, layer)
-            if key in ("gates", "agents"):
+            if key in ("gates", "agents", "sources"):
                 _expect_unique(key, values[key], layer)
             if key == "agents":
                 _expect_usable(values[key], layer)
@@ -153,7 +154,7 @@ def _without_values(value: Any, is_env: bool = False) -> Any:
     return [_without_values(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _expect_unique(top: str, entries: Sequence[GateSettings | DeclaredAgent], layer: Layer) -> None:
+def _expect_unique(top: str, entries: Sequence[GateSettings | DeclaredAgent | SourceSettings], layer: Layer) -> None:
     names = [each.name for each in entries]
     for at, name in enumerate(names):
         if name in names[:at]:

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from holdfast.config.pull_requests import LandBy, PullRequestSettings
 from holdfast.config.resources import Least, LimitSettings
+from holdfast.config.secret_refs import SECRET_PATTERN
 from holdfast.config.sections import (
     ENTRIES_MAX,
     NAME_RULE,
@@ -40,8 +41,10 @@ from holdfast.config.sections import (
     Text,
     Variable,
 )
+from holdfast.config.trackers import SourceSettings
 from holdfast.config.worktree import WorktreeSettings
 from holdfast.domain.definition import MODEL_PATTERN, MODEL_RULE
+from holdfast.domain.issues.issue_records import SOURCE_PATTERN, SOURCE_RULE
 from holdfast.layout import HOME_VARIABLE
 
 PREFIX = "HOLDFAST_"
@@ -186,6 +189,10 @@ class Config(msgspec.Struct, frozen=True):
         tuple[Variable, ...],
         Meta(max_length=200, description="more variables that reach gates, beside PATH, HOME and the like"),
     ] = ()
+    sources: Annotated[
+        tuple[SourceSettings, ...],
+        Meta(max_length=ENTRIES_MAX, description="issue trackers whose issues are tasks, see docs/trackers.md"),
+    ] = ()
     ledgers: LedgerSettings = LedgerSettings()
     plugins: PluginSettings = PluginSettings()
     audit: Audit = Audit()
@@ -250,7 +257,7 @@ def _allowed(kind: Any, facts: dict[str, Any]) -> str:
     if kind is bool:
         return "true or false"
     if kind is str:
-        rule = MODEL_RULE if facts.get("pattern") == MODEL_PATTERN else NAME_RULE
+        rule = RULE_OF.get(facts.get("pattern", ""), NAME_RULE)
         return rule if "pattern" in facts else f"a text of 1 to {facts['max_length']:,} characters"
     if typing.get_origin(kind) is dict and _is_struct(typing.get_args(kind)[1]):
         return f"a mapping of up to {facts['max_length']} {_elements(typing.get_args(kind)[1])}"
@@ -269,9 +276,12 @@ def _elements(kind: Any) -> str:
     return f"{LISTS[kind]} with " + ", ".join(kind.__struct_fields__)
 
 
+RULE_OF = {
+    MODEL_PATTERN: MODEL_RULE, SOURCE_PATTERN: SOURCE_RULE, SECRET_PATTERN: "env:NAME, file:PATH or command:WORDS",
+}  # fmt: skip
 LISTS: dict[Any, str] = {
     GateSettings: "gates", DeclaredAgent: "agents", PermissionSettings: "rules", RouteSettings: "routes",
-    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules",
+    StepSettings: "steps", ModelPrice: "models", ApprovalRule: "rules", SourceSettings: "sources",
 }  # fmt: skip
 
 
@@ -280,7 +290,7 @@ KEYS: dict[str, SettingKey] = {key.name: key for key in _keys(Config)}
 ENTRY_KEYS: dict[str, dict[str, SettingKey]] = {
     name: {key.name: key for key in _keys(kind)}
     for name, kind in zip(
-        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve"), LISTS, strict=True
+        ("gates", "agents", "permissions", "routes", "cascade", "prices", "approve", "sources"), LISTS, strict=True
     )
 }
 SECTIONS: dict[str, Any] = {each.name: each.type for each in msgspec.structs.fields(Config) if _is_struct(each.type)}

@@ -29,6 +29,7 @@ from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.connections.outbox import MessageChoice, decide_message
 from holdfast.decisions.connections.plugins import PluginChoice, PluginRefusal, disable, enable
 from holdfast.decisions.connections.pull_requests import PullSteering, steer_pull
+from holdfast.decisions.connections.sources import SyncRequest, sync_now
 from holdfast.decisions.connections.trigger_rules import DeliveryReplay, RuleChoice, rearm, replay
 from holdfast.decisions.context import Answer, DecisionContext
 from holdfast.decisions.conversations import Resumption, Telling, resume_told, tell
@@ -93,6 +94,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "rearm": (RuleChoice, rearm),
     "enable": (PluginChoice, enable),
     "disable": (PluginRefusal, disable),
+    "sync": (SyncRequest, sync_now),
 }
 # Those that may have work to do: a short run makes itself ready for it.
 WORKS = {"promote", "reassign", "undo", "stop", "take", "give_back"}

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.domain.file_problem import FileProblem, Unreadable
+from holdfast.domain.issues.issue_records import Origin
 from holdfast.questions.rules import Mode, PermissionRule
 
 ID_RULE = (
@@ -84,6 +85,8 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     labels: tuple[Text, ...] = ()
     forked_from: str | None = None
     context: Any = None
+    # The issue of a tracker that it came from; written by the sync alone.
+    origin: Origin | None = None
     claim: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None

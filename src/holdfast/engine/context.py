@@ -225,13 +225,13 @@ class RunContext:
     # What is asked of others beside the loop, while it lives (`orchestrator/background.py:PeriodicJob`), and what
     # makes messages of entries (`observers/journal_follower.py:JournalFollower`).
     jobs: list[Any] = field(default_factory=list)
+    # Has a job of that name begin at once; None where no loop follows.
+    poke: Callable[[str], None] | None = None
     followers: list[Any] = field(default_factory=list)
     # How results land that do so by pull request.
     pulls: PullLanding | None = None
-    # What looks at open pull requests (`integrations/pull_requests/poll.py:PullRequestPoll`), and what has a job of
-    # `jobs` begin its next round at once, while there is a loop.
+    # What looks at open pull requests (`integrations/pull_requests/poll.py:PullRequestPoll`).
     pull_requests: Any = None
-    poke: Callable[[str], None] = field(default=lambda name: None)
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 

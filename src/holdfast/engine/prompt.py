@@ -158,7 +158,8 @@ def prompt(words: Words, task: Task, made: Definition, tree: PromptTree, *, resu
     values = {
         "task": task.id,
         "attempt": task.attempt.id,
-        "title": made.title or "",
+        # A stranger's title stands in the goal, in the quotation.
+        "title": "" if made.origin is not None and not made.origin.trusted else made.title or "",
         "goal": made.goal or "",
         "context": _context(made),
         "files": _listed(_files(made)),

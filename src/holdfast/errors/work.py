@@ -310,6 +310,15 @@ class SecretMissing(InputError):
     """The secret {ref} cannot be read: {reason}. Nothing was changed; set it, or name another in the settings."""
 
 
+class SourceUnknown(InputError):
+    """There is no source {source!r} in the settings; known are {known}. Nothing was changed; docs/trackers.md says how
+    one is named."""
+
+
+class NobodySyncs(HoldfastError, exit_code=9):
+    """No run is alive that asks the issue trackers. Nothing was changed; type `holdfast sync`."""
+
+
 class ServiceAway(HoldfastError, exit_code=22):
     """{service} could not be asked ({asked}): {reason}. Nothing was done there; it is asked again by itself."""
 

@@ -21,6 +21,7 @@ ORDER: dict[str, When] = {
     "metrics": "durable",
     "events": "durable",
     "traces": "durable",
+    "issue_results": "durable",
     "outbox": "durable",
     "plugin:": "durable",
 }

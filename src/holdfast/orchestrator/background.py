@@ -124,7 +124,6 @@ class Connections:
         self._ledger, self._followers = context.ledger, list[JournalFollower](context.followers)
         self.sender = Sender(context, lambda error: submit(lambda: raise_again(error)), wake)
         self.jobs = BackgroundJobs(context.jobs, submit, context.note)
-        context.poke = self.jobs.poke
         self._ending = contextlib.ExitStack()
 
     @property

@@ -87,6 +87,7 @@ class Loop:
         self._beat_at = self.ticked_at = 0.0
         self._lost: set[str] = set(context.lost)
         self.connections = Connections(context, lambda work: self.ask(lambda _: work()), self.wake)
+        context.poke = self.connections.jobs.poke
         # Who is at work, as of the last round: for other threads, which must not look after runners themselves.
         self.seen_at_work: tuple[Task, ...] = ()
 

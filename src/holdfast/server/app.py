@@ -122,7 +122,17 @@ async def _answer(api: Api, operation: Operation, request: Request) -> Response:
         raise
     finally:
         request.scope[BY] = by
-    most = BODY_BYTES_MAX if operation.admit is None else operation.admit(api, path)
+    if operation.admit is None:
+        return await _carry_out(api, operation, request, path, principal, most=BODY_BYTES_MAX)
+    most = operation.admit(api, path)
+    with api.delivery_quotas.holding(request.headers.get("content-length", ""), most):
+        return await _carry_out(api, operation, request, path, principal, most=most)
+
+
+async def _carry_out(
+    api: Api, operation: Operation, request: Request, path: dict[str, str], principal: Principal, *, most: int
+) -> Response:
+    """`most`: how many bytes the body may have."""
     content = await read_body(request, most) if operation.body is not None or operation.changes else b""
     # Of a delivery its own id counts: a header of this name is its sender's, for purposes of its own.
     given = request.headers.get(KEY_HEADER, "") if operation.admit is None else ""

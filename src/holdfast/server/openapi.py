@@ -32,6 +32,8 @@ TAGS = {
     "costs": "What work has cost.",
     "quality": "Gates and verdicts.",
     "status": "The run as a whole.",
+    "messages": "Messages that leave, and have not left yet.",
+    "triggers": "What arrives from elsewhere, and the rules that make tasks of it.",
     "plugins": "Installed packages that are called for what happens, and provide agents and gates.",
     "auth": "Tokens.",
     "health": "For monitors of the server.",

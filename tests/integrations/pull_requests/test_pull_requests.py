@@ -365,7 +365,7 @@ def test_no_token_reaches_the_journal_the_remote_or_a_message(repo: Path, double
 def test_every_service_is_known_by_its_host_and_has_a_token_by_default(name: str) -> None:
     kind = FORGES[name]
     made = forge_of(PullRequestSettings(), f"git@{name}.com:acme/app.git", f"git@{name}.com:acme/app.git")
-    assert type(made).__name__.lower() == name and kind.token.startswith("env:") and kind.rights
+    assert name in type(made).__name__.lower() and kind.token.startswith("env:") and kind.rights
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +14,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.checks.gc import Collector
+from holdfast.config.layers import load
 from holdfast.decisions.connections.deliveries import DELIVERY_POINTS
 from holdfast.ledgers.reader import FileLedgerReader
+from holdfast.server.access.delivery_quotas import AT_ONCE, BYTES_AT_ONCE, DeliveryQuotas
+from holdfast.server.problems import Problem
 from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
+from kit import TOP
 from kit import deliveries as kit
 from kit.program import holdfast
 from kit.project import layout, make_repo, settings, sound, state
@@ -281,3 +288,70 @@ def test_a_delivery_whose_source_is_gone_is_judged_with_that_reason(repo: Path) 
     assert "no source github any more" in judged["own"] and not state(repo).tasks
     assert "no source github any more" in holdfast(repo, "triggers", "history")
     sound(repo)
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def one_delivery(repo: Path) -> str:
+    kit.configure(repo, RULE)
+    with served(repo, **kit.VARIABLES) as server:
+        send(server, kit.issue(number=1), "d-1")
+    (received,) = entries(repo, "delivery_received")
+    return str(received["body"])
+
+
+def test_a_body_is_kept_for_its_days_and_then_removed(repo: Path) -> None:
+    body = one_delivery(repo)
+    root, days = layout(repo), 86_400.0
+    path = root.cas / body[:2] / body
+    os.utime(path, (0, 0))
+
+    def garbage(after_s: float) -> set[str]:
+        moment = time.time() + after_s
+        found = Collector(
+            repo,
+            root,
+            load(repo, environ={}).config,
+            state(repo).tasks.values(),
+            clock=lambda: moment,
+            note=lambda task, text: None,
+        )
+        return {each.name for each in found.find(30) if each.kind == "blob"}
+
+    assert body not in garbage(29 * days) and body in garbage(31 * days)
+
+
+def test_a_lost_body_is_a_finding_and_cannot_be_judged_again(repo: Path) -> None:
+    body = one_delivery(repo)
+    (layout(repo).cas / body[:2] / body).unlink()
+    said = holdfast(repo, "check", code=None)
+    assert f"the body of the delivery github:d-1, blob {body}, is missing" in said
+    assert "no longer kept" in holdfast(repo, "triggers", "replay", "github:d-1", code=2)
+
+
+def test_too_many_deliveries_and_bytes_at_once_are_put_off() -> None:
+    now = [0.0]
+    quotas = DeliveryQuotas(lambda: now[0])
+    for _ in range(AT_ONCE):
+        quotas.expect_room("github")
+    with pytest.raises(Problem) as refused:
+        quotas.expect_room("github")
+    assert refused.value.document.status == 429 and refused.value.headers["Retry-After"]
+    quotas.expect_room("gitlab")
+    now[0] += 1.0
+    quotas.expect_room("github")
+    with quotas.holding("", BYTES_AT_ONCE), pytest.raises(Problem), quotas.holding("1", 10):
+        pass
+    assert quotas.held == 0
+
+
+def test_every_example_of_the_page_is_a_file_that_can_be_used(tmp_path: Path) -> None:
+    page = (TOP / "docs" / "triggers.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 6
+    for block in blocks:
+        assert kit.read_text(tmp_path, block).path
+    assert len(blocks[0].splitlines()) == 10
+    rule = kit.read_text(tmp_path, blocks[0]).rules[0]
+    assert rule.name == "fix-issues" and rule.on.kinds == ("issues.labeled",)

@@ -15,6 +15,7 @@ from holdfast.backlog.folder import Backlog
 from holdfast.checks import doctor as health
 from holdfast.checks.check import check
 from holdfast.checks.doctor import Finding, Part
+from holdfast.checks.sources import sources_part
 from holdfast.checks.trigger_health import triggers_part
 from holdfast.cli import preflight
 from holdfast.cli.options import config_here, find_app, print_json, prints_json
@@ -34,6 +35,7 @@ from holdfast.views.rows import Overview, read_overview
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.config.settings import Config
+    from holdfast.config.trackers import SourceSettings
 
 SOMETHING_TO_DO = 20
 SHOWN_MAX = 10
@@ -49,14 +51,15 @@ _WAY_OUT = {
 
 
 @click.command(epilog="Examples:  holdfast doctor  ·  holdfast doctor --json | jq '.parts[].findings[].next'")
+@click.option("--online", is_flag=True, help="Also ask each issue tracker of the settings, with its token.")
 @prints_json
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(ctx: click.Context, online: bool, as_json: bool) -> None:
     """Look for what is wrong: with git, the machine, the agents, the journal, and what crashes have left.
 
     Every finding comes with the exact command to type next. Takes no lock and changes nothing. Outside a repository it
     looks at git and the agents. The exit code is 0 when all is well, and 20 when there is something to do.
     """
-    parts = list(_parts_here(ctx))
+    parts = list(_parts_here(ctx, online))
     is_well = not any(part.findings for part in parts)
     if as_json:
         print_json({"well": is_well, "parts": parts})
@@ -76,7 +79,7 @@ def _print_parts(parts: list[Part]) -> None:
     click.echo("All is well." if not count else f"{plural(count, 'thing')} to do.")
 
 
-def _parts_here(ctx: click.Context) -> Iterator[Part]:
+def _parts_here(ctx: click.Context, online: bool) -> Iterator[Part]:
     """All parts in a repository with a data root; elsewhere what is missing, and what can be looked at without."""
     yield Part("python", ".".join(map(str, sys.version_info[:3])))
     try:
@@ -96,6 +99,10 @@ def _parts_here(ctx: click.Context) -> Iterator[Part]:
         yield _plugins_part(app.config, {})
         return
     yield from _parts(app)
+    if app.config.sources:
+        yield sources_part(app.config, app.repo, app.layout.settings)
+    for source in app.config.sources if online else ():
+        yield _reach_part(app, source)
 
 
 def _parts(app: App) -> Iterator[Part]:
@@ -136,6 +143,22 @@ def _plugins_part(config: Config, aside: Mapping[str, str]) -> Part:
     ]
     fact = ", ".join(f"{row.name} {row.version} ({row.state})" for row in rows) or "none installed"
     return Part("plugins", f"{fact}; the plugin API has version {API_VERSION}", findings)
+
+
+def _reach_part(app: App, source: SourceSettings) -> Part:
+    """Whether a tracker answers, and lets us in: its first page is asked for, and nothing follows from it."""
+    from holdfast.integrations.trackers.registry import tracker_of
+    from holdfast.views.connections.sources import limit_words
+
+    name = f"tracker {source.name}"
+    try:
+        tracker = tracker_of(source, app.repo)
+        found = next(iter(tracker.pages({})))
+    except HoldfastError as error:
+        return Part(name, "does not answer as it should", [Finding(str(error), f"holdfast sync {source.name}")])
+    limit = limit_words(tracker.limit.remaining, tracker.limit.resets_at, 0.0, app.clock())
+    more = " and more" if found.next else ""
+    return Part(name, f"answers: {plural(len(found.numbers), 'open issue')}{more}{'; ' + limit if limit else ''}")
 
 
 def _sandbox_part(app: App) -> Part:

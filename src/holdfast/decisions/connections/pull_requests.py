@@ -52,7 +52,7 @@ def steer_pull(decision: DecisionContext, asked: PullSteering) -> Answer:
 def _refresh(decision: DecisionContext, task: Task) -> Answer:
     """Has the run look; without one it is done here."""
     context = decision.context
-    if decision.is_run:
+    if decision.is_run and context.poke is not None:
         context.poke(POLL)
         return decision.answer(task, note="the run looks at it now")
     looked = context.pull_requests.look({task.id})
@@ -70,7 +70,8 @@ def _allow(decision: DecisionContext, task: Task, rounds: int) -> Answer:
         if task.parked.startswith(PARKED):
             records.append(decision.flagged(task, 1))
         decision.append(records)
-    decision.context.poke(POLL)
+    if decision.context.poke is not None:
+        decision.context.poke(POLL)
     return decision.answer(task, note=f"it may have {rounds} rounds in all")
 
 

@@ -36,6 +36,8 @@ BODY_BYTES_MAX = 32 << 20
 DETAIL_CHARS_MAX = 300
 # A pause where a service says that there is a limit, and not how long.
 LIMIT_PAUSE_S = 60.0
+# How services begin the names of the headers that tell their limit.
+_LIMITS = ("x-ratelimit", "ratelimit", "x-ratelimit-requests")
 # Answers that mean: not now.
 _AWAY = {500, 502, 503, 504}
 
@@ -162,9 +164,12 @@ class HttpClient:
         return self._client
 
     def _note_limit(self, headers: Mapping[str, str]) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self.remaining = int(headers["x-ratelimit-remaining"])
-            self.resets_at = float(headers["x-ratelimit-reset"])
+        for name in _LIMITS:
+            with contextlib.suppress(KeyError, ValueError):
+                self.remaining = int(headers[f"{name}-remaining"])
+                moment = float(headers[f"{name}-reset"])
+                # Some give milliseconds.
+                self.resets_at = moment / 1000 if moment > 1e11 else moment
 
     def _judged(self, asked: str, method: str, answer: httpx.Response) -> HttpAnswer:
         status = answer.status_code

@@ -30,7 +30,7 @@ _THREADS = """query($owner: String!, $name: String!, $number: Int!, $after: Stri
     nodes { isResolved comments(first: 100) { nodes { databaseId } } } } } } }"""
 
 
-class GitHub:
+class GitHubPulls:
     """Implements `forge.py:Forge`."""
 
     def __init__(self, address: ForgeAddress) -> None:
@@ -263,7 +263,7 @@ def _check(run: Mapping[str, Any]) -> CheckRun:
 
 
 GITHUB = ForgeKind(
-    make=GitHub,
+    make=GitHubPulls,
     hosts=("github",),
     api=lambda host: "https://api.github.com" if host == "github.com" else f"https://{host}/api/v3",
     token="env:GITHUB_TOKEN",

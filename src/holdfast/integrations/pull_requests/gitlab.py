@@ -27,7 +27,7 @@ _JOBS = {"success": "passed", "skipped": "passed", "manual": "passed", "failed":
 _CONFLICT, _BEHIND = {"conflict", "broken_status"}, {"need_rebase"}
 
 
-class GitLab:
+class GitLabRequests:
     """Implements `forge.py:Forge`."""
 
     def __init__(self, address: ForgeAddress) -> None:
@@ -176,7 +176,7 @@ def _found(pull: Mapping[str, Any]) -> FoundPull:
 
 
 GITLAB = ForgeKind(
-    make=GitLab,
+    make=GitLabRequests,
     hosts=("gitlab",),
     api=lambda host: f"https://{host}/api/v4",
     token="env:GITLAB_TOKEN",

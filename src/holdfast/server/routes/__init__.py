@@ -31,7 +31,7 @@ from holdfast.server.routes import (
     tasks,
     work,
 )
-from holdfast.server.routes.connections import outbox, plugins, webhooks
+from holdfast.server.routes.connections import outbox, plugins, sources, webhooks
 from holdfast.server.routes.conversation import asks, reviews
 
 
@@ -50,6 +50,7 @@ def all_operations() -> list[Operation]:
         *outputs.OPERATIONS,
         *outbox.OPERATIONS,
         *webhooks.OPERATIONS,
+        *sources.OPERATIONS,
         *events.OPERATIONS,
         *blobs.OPERATIONS,
         *costs.OPERATIONS,

@@ -22,7 +22,7 @@ from holdfast.storage.journal.writer import epoch_of
 _KINDS = ("delivery_received", "delivery_judged")
 
 
-class SourceRow(msgspec.Struct, frozen=True):
+class TriggerSourceRow(msgspec.Struct, frozen=True):
     """`path`: where deliveries are sent; empty where none come. `secrets`: the references."""
 
     name: str
@@ -67,9 +67,9 @@ class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
     task: dict[str, object] = {}
 
 
-def source_rows(config: TriggerConfig) -> list[SourceRow]:
+def source_rows(config: TriggerConfig) -> list[TriggerSourceRow]:
     return [
-        SourceRow(name, config.types[name], f"/webhooks/{name}" if source.hears else "", source.secret_refs)
+        TriggerSourceRow(name, config.types[name], f"/webhooks/{name}" if source.hears else "", source.secret_refs)
         for name, source in config.sources.items()
     ]
 

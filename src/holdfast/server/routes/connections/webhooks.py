@@ -25,7 +25,14 @@ from holdfast.server.api_state import Api
 from holdfast.server.operations import Ask, Operation
 from holdfast.server.problems import Problem
 from holdfast.storage.records.blobs import NewBlob
-from holdfast.views.connections.triggers import DeliveryRow, RuleRow, SourceRow, delivery_rows, rule_rows, source_rows
+from holdfast.views.connections.triggers import (
+    DeliveryRow,
+    RuleRow,
+    TriggerSourceRow,
+    delivery_rows,
+    rule_rows,
+    source_rows,
+)
 
 Key = Annotated[str, Meta(min_length=1, max_length=400)]
 
@@ -33,7 +40,7 @@ Key = Annotated[str, Meta(min_length=1, max_length=400)]
 class Triggers(msgspec.Struct, frozen=True):
     """`problem`: why the file cannot be used; the rules are then those that were read before."""
 
-    sources: list[SourceRow]
+    sources: list[TriggerSourceRow]
     rules: list[RuleRow]
     problem: str = ""
 
@@ -109,7 +116,7 @@ def take(decision: DecisionContext, ask: Ask) -> Any:
     if isinstance(found, Handshake):
         return found.content
     judged = ask.api.intake.take(decision, found)
-    if found.received.type in FORGES:
+    if found.received.type in FORGES and ask.api.context.poke is not None:
         # It may be about a pull request of ours: a look tells, and costs nothing where there is none.
         ask.api.context.poke(POLL)
     tasks = [each.task for each in judged.outcomes if each.task]
