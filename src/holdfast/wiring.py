@@ -48,6 +48,10 @@ from holdfast.engine.turn_follower import Follower
 from holdfast.errors import HoldfastError, Locked
 from holdfast.integrations.notify.rule_followers import add_rules, publishers_of
 from holdfast.integrations.outbox.publish import Publish
+from holdfast.integrations.pull_requests.parts import pull_request_parts
+from holdfast.integrations.pull_requests.poll import POLL
+from holdfast.integrations.pull_requests.publishers import pull_request_publishers
+from holdfast.integrations.pull_requests.remote import GitRemote
 from holdfast.integrations.trackers.issue_publishers import issue_publishers
 from holdfast.integrations.trackers.sync import sync_jobs
 from holdfast.integrations.trackers.write_back import results_follower
@@ -60,6 +64,7 @@ from holdfast.layout import Layout
 from holdfast.ledgers.files import FileLedger, Judge
 from holdfast.observers.metric_files import following
 from holdfast.observers.plugin_hooks import calling_plugins
+from holdfast.orchestrator.background import PeriodicJob
 from holdfast.orchestrator.schedules import trigger_jobs
 from holdfast.orchestrator.wakeup import SignalWatch
 from holdfast.ports import Effect, Publisher
@@ -152,8 +157,10 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
     spawn = Spawn(layout, RUNNER, {**os.environ, **environment.handed(app.config.agents, os.environ)})
     trees = worktrees_of(app.repo, layout, app.config)
     effects = build_effects(app.repo, layout, app.config, blobs, spawn)
+    remote = GitRemote(app.repo, layout, app.config.pull_requests)
     publishers = {
         **publishers_of(app.repo, layout, app.config, ledger, app.clock),
+        **pull_request_publishers(remote, app.config.pull_requests),
         **build_publishers(app.config, app.repo),
     }
     effects[PublishIntended] = Publish(publishers, lambda: ledger.state.outbox)
@@ -182,9 +189,12 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )
     verify.prepare = functools.partial(preparation.for_gates, functools.partial(set_up, context))
+    context.pulls, context.pull_requests = pull_request_parts(context)
     if works:
         add_rules(context)
-        context.jobs += trigger_jobs(context)
+        every_s, poll = app.config.pull_requests.every_s, context.pull_requests
+        job = PeriodicJob(name=POLL, every_s=every_s, fetch=poll.look, apply=poll.apply, comes_first=True)
+        context.jobs += [*trigger_jobs(context), job]
         connect(context)
     return context
 
@@ -222,7 +232,7 @@ def build_effects(
 
 
 def build_publishers(config: Config, repo: Path) -> dict[str, Publisher]:
-    """The one registry of publishers, each under the name of its channel, beside those of notifications."""
+    """The publishers that need only the settings, each under the name of its channel."""
     return {**issue_publishers(config.sources, repo)}
 
 

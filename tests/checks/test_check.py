@@ -47,6 +47,7 @@ SECTIONS = [
     "setups",
     "outbox",
     "deliveries",
+    "pull_requests",
     "witnesses",
     "snapshots",
     "landings",

@@ -46,6 +46,7 @@ verify:
   - pytest -q
   - {name: lint, command: [ruff, check], timeout_s: 60, repeatable: no}
 approve: yes
+land: pull_request
 permissions: ask
 may_change_nothing: true
 not_before: 2026-01-31T12:00:00+01:00
@@ -79,7 +80,7 @@ def test_every_key_is_read() -> None:
         budget_turns=5, budget_seconds=60.0, max_attempts=3, max_resumes=0, timeout_s=90.5,
         subtask_timeout_s=60.0, on_dependency_failed="cancel", paths=("src/parser.py",),
         verify=(Check("pytest -q"), Check(("ruff", "check"), "lint", 60.0, repeatable=False)),
-        approve=True, permissions="ask",
+        approve=True, land="pull_request", permissions="ask",
         may_change_nothing=True, not_before=1769857200.0, labels=("bug",), forked_from="parser",
         context={"free": [1, {"form": "2026-01-01"}], "yes": None}, claim={"agent": "claude"}, result={},
         origin=Origin("gh", "github", "7", "http://x/7", "e"),

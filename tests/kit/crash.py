@@ -62,6 +62,11 @@ NOT_OF_A_RUN = {
     "task_land_parked": "the branch tells; parked by the same code as a spawn",
     "task_refresh_parked": "the checkout tells; parked by the same code as a spawn",
     "message_flagged": "a command of a person, or a receiver that refuses; test_outbox kills at each of its entries",
+    **{
+        name: "only with a pull request; test_pull_kills kills at each of its entries"
+        for name in PAYLOADS
+        if name.startswith("pull_request_")
+    },
     **dict.fromkeys(
         ("delivery_received", "delivery_judged", "rule_switched", "schedule_noted"),
         "only where something arrives; test_webhooks kills at each of its entries",

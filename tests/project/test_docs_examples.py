@@ -60,6 +60,7 @@ RUN_ELSEWHERE = {
     "sync": "tests/integrations/test_trackers.py",
     "outbox": "tests/integrations/test_outbox.py",
     "notify": "tests/integrations/test_notify_sending.py",
+    "pr": "tests/integrations/pull_requests/test_pull_requests.py",
     "triggers": "tests/integrations/triggers/test_schedules.py",
     "plugins": "tests/integrations/test_example.py",
 }

@@ -25,7 +25,7 @@ from holdfast.backlog.restore import pinned_text
 from holdfast.backlog.sync import is_given_up_by_deleting, shows_state
 from holdfast.checks import audit, witnesses, work
 from holdfast.checks.deliveries import deliveries
-from holdfast.checks.outbox import outbox
+from holdfast.checks.outbox import outbox, pull_requests
 from holdfast.checks.projections import Projection, Reading, read_journal
 from holdfast.checks.report import LOOK, REPAIR, RESTORE, RUN, Draft
 from holdfast.checks.report import Section as Section
@@ -92,6 +92,7 @@ def check(
             _unless_flawed(
                 reading, "deliveries", lambda: deliveries(reading.state, reading.recorded.deliveries, blobs, wall())
             ),
+            _unless_flawed(reading, "pull_requests", lambda: pull_requests(reading.state)),
             _unless_flawed(reading, "witnesses", lambda: _witnesses(reading, layout, repo)),
             _in_git(reading, "snapshots", repo, lambda at: _snapshots(reading, layout, at)),
             _in_git(reading, "landings", repo, lambda at: work.landings(reading.state, at, layout)),

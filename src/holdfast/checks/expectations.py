@@ -23,6 +23,7 @@ FEEDBACK, OUTPUT = "the feedback for an agent", "the output of a gate"
 _BLOB_FIELDS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(MOVES, ("feedback", FEEDBACK)),
     "attempt_forked": ("feedback", FEEDBACK),
+    "pull_request_seen": ("feedback", FEEDBACK),
     "task_added": ("definition", DEFINITION),
     "task_edited": ("definition", DEFINITION),
     "task_spawn_intent": ("order", ORDER),

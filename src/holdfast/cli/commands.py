@@ -76,6 +76,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fork": ("holdfast.cli.tasks.decisions:fork", "Begin anew with the tree that a turn left."),
     "snapshots": ("holdfast.cli.tasks.turns:snapshots", "List or export the snapshots of an attempt."),
     "resolve": ("holdfast.cli.tasks.decisions:resolve", "Decide what is parked or abandoned."),
+    "pr": ("holdfast.cli.connections.pull_requests:pr", "Show the pull requests of tasks, and steer them."),
     "outbox": (
         "holdfast.cli.connections.outbox:outbox",
         "List the messages that have not left, and decide about them.",

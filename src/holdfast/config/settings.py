@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.config.notify import PAGE_PATTERN, PAGE_RULE, QUIET_PATTERN, QUIET_RULE, TO_RULE, NotifyRule
+from holdfast.config.pull_requests import LandBy, PullRequestSettings
 from holdfast.config.resources import Least, LimitSettings
 from holdfast.config.secret_refs import SECRET_PATTERN, SecretRef
 from holdfast.config.sections import (
@@ -154,6 +155,10 @@ class Config(msgspec.Struct, frozen=True):
         tuple[ApprovalRule, ...],
         Meta(max_length=ENTRIES_MAX, description="results that wait for a person, beside tasks with `approve: true`"),
     ] = ()
+    land: Annotated[
+        LandBy, Meta(description="how results land: merge moves the target branch, pull_request opens one for each")
+    ] = "merge"
+    pull_requests: PullRequestSettings = PullRequestSettings()
     agents: Annotated[
         tuple[DeclaredAgent, ...],
         Meta(max_length=ENTRIES_MAX, description="agents beside those known by name, and how those are called"),

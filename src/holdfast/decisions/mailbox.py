@@ -28,6 +28,7 @@ from holdfast.crashpoints import point
 from holdfast.decisions.cancel_chain import finish_chains
 from holdfast.decisions.connections.outbox import MessageChoice, decide_message
 from holdfast.decisions.connections.plugins import PluginChoice, PluginRefusal, disable, enable
+from holdfast.decisions.connections.pull_requests import PullSteering, steer_pull
 from holdfast.decisions.connections.sources import SyncRequest, sync_now
 from holdfast.decisions.connections.trigger_rules import DeliveryReplay, RuleChoice, rearm, replay
 from holdfast.decisions.context import Answer, DecisionContext
@@ -88,6 +89,7 @@ DECISIONS: dict[str, tuple[type[msgspec.Struct], Callable[[DecisionContext, Any]
     "take": (Taking, take),
     "give_back": (GivingBack, give_back),
     "outbox": (MessageChoice, decide_message),
+    "pr": (PullSteering, steer_pull),
     "replay": (DeliveryReplay, replay),
     "rearm": (RuleChoice, rearm),
     "enable": (PluginChoice, enable),

@@ -18,6 +18,7 @@ from holdfast.decisions.context import (
 )
 from holdfast.domain.entries import STOPPED, TurnUndone, is_lost
 from holdfast.domain.fsm import Reason
+from holdfast.domain.pull_requests.pull_records import PULL_REQUEST
 from holdfast.domain.task import AT_WORK, TASK, TaskEvent, TaskState, cancel_event
 from holdfast.domain.task_record import Task
 from holdfast.engine import recovery
@@ -187,6 +188,9 @@ def approve(decision: DecisionContext, asked: One) -> Answer:
             record = decision.moved(task, TaskEvent.APPROVED, Reason.APPROVED)
         else:
             _expect_pending(task, "approved")
+            if task.outcome.get("kind") == PULL_REQUEST:
+                hint = f"merge it there; `holdfast pr {task.id}` shows it, and says what else you can do."
+                raise refused(task, "approved", hint, "it waits for its pull request")
             facts = {"attempt": task.attempt.id, "agent": task.claim.agent}
             record = decision.moved(task, TaskEvent.APPROVAL_GRANTED, Reason.APPROVED, facts=facts)
         decision.append([record])

@@ -77,6 +77,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     paths: tuple[Text, ...] = ()
     verify: tuple[Check, ...] = ()
     approve: bool | None = None
+    land: Literal["merge", "pull_request"] | None = None
     # A question or a review: it may end without a change, and its answer is kept.
     may_change_nothing: bool | None = None
     # Unix seconds; a file may give an ISO time instead, which is UTC where it names no zone.

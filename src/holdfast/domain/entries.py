@@ -15,6 +15,7 @@ import msgspec
 from holdfast.domain.conversations.conversation_entries import TaskGivenBack, TaskTaken, TaskTold
 from holdfast.domain.effect_entries import CLOSED_BY, EFFECT_OF, EffectClosed, Reference
 from holdfast.domain.messages.connection_state import CONNECTION_ENTRIES
+from holdfast.domain.pull_requests.pull_records import PullRequestPublished, PullRequestSeen, PullRequestSteered
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted
 from holdfast.domain.spend import Spend
 from holdfast.domain.task import TaskEvent, TaskState
@@ -335,6 +336,9 @@ PAYLOADS: dict[str, type[msgspec.Struct]] = {
     "review_drafted": ReviewDrafted,
     "review_submitted": ReviewSubmitted,
     **CONNECTION_ENTRIES,
+    "pull_request_published": PullRequestPublished,
+    "pull_request_seen": PullRequestSeen,
+    "pull_request_steered": PullRequestSteered,
     **dict.fromkeys(MOVES, TaskMoved),
     **{f"task_{effect}_intent": kind for kind, effect in EFFECT_OF.items()},
     **dict.fromkeys(CLOSED_BY, EffectClosed),

@@ -89,6 +89,10 @@ class Reason(StrEnum):
     TOLD = "told"
     SALVAGED = "salvaged"
     LANDED = "landed"
+    PULL_REQUEST = "pull_request"
+    PULL_REQUEST_MERGED = "pull_request_merged"
+    PULL_REQUEST_OUTDATED = "pull_request_outdated"
+    PULL_REQUEST_CHANGES = "pull_request_changes"
     # Work is cut short or thrown back.
     CANCELLED = "cancelled"
     REJECTED = "rejected"

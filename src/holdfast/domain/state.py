@@ -21,6 +21,7 @@ from holdfast.domain.fsm import Reason
 from holdfast.domain.messages import connection_state, outbox_records
 from holdfast.domain.messages.outbox_records import Outbox
 from holdfast.domain.outage import Outage
+from holdfast.domain.pull_requests import pull_records
 from holdfast.domain.reviews.review_records import ReviewDrafted, ReviewSubmitted, TaskReviews
 from holdfast.domain.spend import Caps, Spend, SpendCounter
 from holdfast.domain.task import AT_WORK, OVER, TASK, TaskEvent, TaskState
@@ -194,6 +195,7 @@ class State:
         task.attempt = replace(task.attempt, resumes=resumes, tree=moved.tree or task.attempt.tree)
         task.state, task.changed_at, task.outcome = target, entry.timestamp, moved.outcome
         task.cause = task.cause if task.not_before else ""
+        task.pull = pull_records.moved(task.pull, moved.reason)
         if task.landing.waits:
             task.landing = replace(task.landing, waits=())
         if moved.rest != _NOTHING:
@@ -226,14 +228,6 @@ class State:
             task.landing = replace(landing, approved=landing.verified, approved_on=landing.verified_on)
         if target in OVER:
             task.reviews = TaskReviews()
-
-    def _draft_review(self, entry: EntryLike, drafted: ReviewDrafted) -> None:
-        task = self.known(drafted.task)
-        task.reviews = task.reviews.drafted(drafted, entry.timestamp)
-
-    def _submit_review(self, entry: EntryLike, submitted: ReviewSubmitted) -> None:
-        task = self.known(submitted.task)
-        task.reviews = task.reviews.reviewed(submitted, entry.timestamp)
 
     def _flag(self, entry: EntryLike, flagged: entries.TaskFlagged) -> None:
         task = self.known(flagged.task)
@@ -326,14 +320,6 @@ class State:
         task_record.intend(task, spawn, intent, entry.timestamp)
         outage.fold_start(self.outages, task)
 
-    def _wait_to_land(self, entry: EntryLike, waiting: entries.LandingWaiting) -> None:
-        task = self.known(waiting.task)
-        task.landing = replace(task.landing, waits=tuple(waiting.paths))
-
-    def _intend_landing(self, entry: EntryLike, intended: effect_entries.LandIntended) -> None:
-        task = self.known(intended.task)
-        task.landing = replace(task.landing, waits=())
-
     def _intend_verdict(self, entry: EntryLike, intended: effect_entries.VerifyIntended) -> None:
         task = self.known(intended.task)
         task.landing = replace(task.landing, judged=intended.merged, judged_on=intended.target, behind=intended.behind)
@@ -347,6 +333,9 @@ class State:
         """Parks the task where the outcome could not be decided, or was too old to repeat; or the message."""
         effect, how = effect_entries.CLOSED_BY[entry.decision_type]
         if effect == "publish":
+            task, sent = self.tasks.get(closed.task), self.outbox.get(closed.key)
+            if how == "confirmed" and task is not None and sent is not None:
+                task.pull = pull_records.sent(task.pull, sent.channel, sent.content, entry.output)
             outbox_records.close(self.outbox, closed.key, how, closed.reason, entry.timestamp)
             return
         task_record.close_effect(self.known(closed.task), entry.decision_type, closed.reason, entry.output)
@@ -358,6 +347,16 @@ def _among_connections(change: connection_state.ConnectionFold) -> Callable[[Sta
     def handler(state: State, entry: EntryLike, payload: Any) -> None:
         if contradiction := change(state.connections, payload, entry.timestamp):
             raise _Contradiction(contradiction)
+
+    return handler
+
+
+def _in_task(name: str, change: Callable[[Any, Any, float], Any]) -> Callable[[State, EntryLike, Any], None]:
+    """A change of one of a task's records, as a handler."""
+
+    def handler(state: State, entry: EntryLike, payload: Any) -> None:
+        task = state.known(payload.task)
+        setattr(task, name, change(getattr(task, name), payload, entry.timestamp))
 
     return handler
 
@@ -389,12 +388,13 @@ _HANDLERS: dict[type[msgspec.Struct], Callable[[State, EntryLike, Any], None]] =
     entries.AttemptResumed: State._resume,
     effect_entries.SpawnIntended: State._intend_start,
     effect_entries.EffectClosed: State._close_effect,
-    entries.LandingWaiting: State._wait_to_land,
+    entries.LandingWaiting: _in_task("landing", lambda old, new, _: replace(old, waits=tuple(new.paths))),
     effect_entries.VerifyIntended: State._intend_verdict,
-    effect_entries.LandIntended: State._intend_landing,
+    effect_entries.LandIntended: _in_task("landing", lambda old, *_: replace(old, waits=())),
     entries.LandingSettled: State._settle_landing,
-    ReviewDrafted: State._draft_review,
-    ReviewSubmitted: State._submit_review,
+    ReviewDrafted: _in_task("reviews", TaskReviews.drafted),
+    ReviewSubmitted: _in_task("reviews", TaskReviews.reviewed),
     **{kind: _among_connections(change) for kind, change in connection_state.FOLDS.items()},
     effect_entries.PublishIntended: _among_connections(connection_state.begin_publishing),
+    **dict.fromkeys(pull_records.ENTRIES, _in_task("pull", pull_records.folded)),
 }

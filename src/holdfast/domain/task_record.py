@@ -23,6 +23,7 @@ from holdfast.domain.entries import (
     TaskMoved,
     TurnUndone,
 )
+from holdfast.domain.pull_requests.pull_records import PullRequest
 from holdfast.domain.reviews.review_records import TaskReviews
 from holdfast.domain.spend import Caps, Spend
 from holdfast.domain.task import TaskState
@@ -149,6 +150,8 @@ class Landing(msgspec.Struct, frozen=True, gc=False):
     # The commit as which it landed, and the branch.
     commit: str = ""
     branch: str = ""
+    # The commit that the branch was at before.
+    old: str = ""
     # Paths that a person changed in a checkout, and that it waits for.
     waits: tuple[str, ...] = ()
     # The merged commit that a person approved, and its target.
@@ -231,6 +234,8 @@ class Task(msgspec.Struct):
     # The blob with what a gate or a person said of the candidate, for the next attempt.
     feedback: str = ""
     landing: Landing = Landing()
+    # The pull request by which it lands, where there is one.
+    pull: PullRequest | None = None
     # What people said of the candidates, while the task is not over.
     reviews: TaskReviews = TaskReviews()
 
@@ -382,6 +387,7 @@ def close_effect(task: Task, decision_type: str, reason: str, result: Mapping[st
             merged, target = str(result.get("merged", "")), str(result.get("target", ""))
             task.landing = replace(task.landing, verified=merged, verified_on=target)
         case "task_land_confirmed" if "new" in result:
-            task.landing = replace(task.landing, commit=str(result["new"]), branch=str(result.get("branch", "")))
+            branch, old = str(result.get("branch", "")), str(result.get("old", ""))
+            task.landing = replace(task.landing, commit=str(result["new"]), branch=branch, old=old)
         case kind if kind.endswith(("_parked", "_abandoned")):
             task.parked = f"{kind}: {reason}"

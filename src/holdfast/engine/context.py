@@ -60,6 +60,26 @@ class FileWatch(Protocol):
     def renew(self) -> bool: ...
 
 
+class PullLanding(Protocol):
+    """Landing by pull request: `integrations/pull_requests/landing.py`."""
+
+    def is_for(self, context: RunContext, task: Task) -> bool: ...
+    def target(self, context: RunContext, task: Task) -> str:
+        """The newest commit of the base; empty where that is not known."""
+
+    def begin_ref(self, context: RunContext, task: Task) -> str:
+        """The ref with which its next attempt begins, where that is not the target branch."""
+
+    def take_merged(self, context: RunContext, task: Task, land: Callable[..., list[str]]) -> list[str] | None:
+        """Journals the landing of one that was merged. `land` moves the branch here, where it can follow."""
+
+    def publish(self, context: RunContext, task: Task) -> None:
+        """Hands the verified commit over, and lets the task wait."""
+
+    def wait(self, context: RunContext, task: Task) -> None:
+        """Lets the task wait for the pull request that it has."""
+
+
 class Ended(msgspec.Struct, frozen=True):
     """The result of one piece of work. `key` is that of the request that asked for it, empty for the loop's own; of a
     worktree that was prepared it is the start that it is for."""
@@ -210,6 +230,10 @@ class RunContext:
     followers: list[Any] = field(default_factory=list)
     # Asked when the run has nothing left to do: whether they have queued something that is to leave before its end.
     before_end: list[Callable[[], bool]] = field(default_factory=list)
+    # How results land that do so by pull request.
+    pulls: PullLanding | None = None
+    # What looks at open pull requests (`integrations/pull_requests/poll.py:PullRequestPoll`).
+    pull_requests: Any = None
     # Candidates that are judged at this moment, here and ahead of their turn.
     judgings: Judgings = field(default_factory=Judgings)
 
@@ -242,6 +266,10 @@ class RunContext:
     def branch(self) -> str:
         """The target branch, fixed for the whole run: checking out another branch meanwhile does not change it."""
         return merges.target_branch(self.repo, self.config)
+
+    def branch_for(self, task: Task) -> str:
+        """The ref whose newest commit its next attempt begins with."""
+        return (self.pulls.begin_ref(self, task) if self.pulls is not None else "") or self.branch
 
     @functools.cached_property
     def silence(self) -> Silence:

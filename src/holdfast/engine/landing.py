@@ -19,7 +19,7 @@ from holdfast.domain.task import TaskEvent, TaskState
 from holdfast.domain.task_record import Landing, Task
 from holdfast.domain.wording import plural
 from holdfast.engine import recovery
-from holdfast.engine.context import RunContext
+from holdfast.engine.context import PullLanding, RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.engine.starting.worktree_hooks import leave_worktree
 from holdfast.errors import HoldfastError, LandingLost, LandingWaits
@@ -64,6 +64,8 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
         _close(context, task, {"kind": "answer", "answer": answer, "attempt": task.attempt.id})
         return LandingResult.CLOSED
     left: list[str] | None = None
+    if context.pulls is not None and task.pull is not None and task.pull.state == "merged" and not task.landing.commit:
+        left = context.pulls.take_merged(context, task, _land)
     while not task.landing.commit:
         verdict = _verify(context, task)
         if verdict is not None:
@@ -77,6 +79,9 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
             context.move(*asked, agent=task.claim.agent, outcome=told)
             context.note(task.id, f"waits for `holdfast review` or `holdfast approve`: {why}")
             return LandingResult.APPROVAL
+        if (pulls := _pulls(context, task)) is not None:
+            pulls.publish(context, task)
+            return LandingResult.APPROVAL
         branch = context.branch
         try:
             left = _land(context, task, branch)
@@ -87,6 +92,8 @@ def verify_and_land(context: RunContext, task: Task) -> LandingResult:
     # Before the task is closed: nobody comes back to one that is.
     leave_worktree(context, task, task.candidate)
     outcome = {"commit": task.landing.commit, "branch": branch, "attempt": task.attempt.id, "left": left}
+    if task.pull is not None and task.pull.url:
+        outcome["pull_request"] = task.pull.url
     _close(context, task, outcome, branch)
     return LandingResult.CLOSED
 
@@ -96,6 +103,10 @@ def _verify(context: RunContext, task: Task) -> LandingResult | None:
     verdict = judge(context, task)
     if verdict is None or (verdict.kind == "empty_change" and recovery.recognise(context, task)):
         return None
+    if verdict.kind == "empty_change" and task.pull is not None and (pulls := _pulls(context, task)) is not None:
+        # The base has it already: what became of its pull request is seen at the next look.
+        pulls.wait(context, task)
+        return LandingResult.APPROVAL
     reason = Reason.LANDING_CONFLICT if verdict.kind == "conflict" else Reason.VERIFICATION_FAILED
     told = gate_results.feedback(verdict, context.blobs)
     context.fail(task, TaskEvent.VERIFICATION_REJECTED, reason, verdict.kind, verdict.detail, feedback=told)
@@ -117,10 +128,24 @@ def queue_view(context: RunContext, active: Collection[str], landing: str) -> Qu
         judgings.ahead.copy(),
         withdrawn=judgings.withdrawn.copy(),
         refused={name: ended.asked.on for name, ended in judgings.refused.items()},
-        apart={task.id for task in done if not task.approved and _kind(context, task).asks},
-        once={task.id for task in done if _has_nothing_to_judge(task) or _kind(context, task).is_once},
+        apart={task.id for task in done if _kind(context, task).by_request or _asks(context, task)},
+        once={task.id for task in done if _has_nothing_to_judge(task) or _is_once(context, task)},
         most=most,
     )
+
+
+def _asks(context: RunContext, task: Task) -> bool:
+    return not task.approved and _kind(context, task).asks
+
+
+def _is_once(context: RunContext, task: Task) -> bool:
+    """What lands by pull request is judged on another target, and so only in its turn."""
+    return _kind(context, task).is_once or _kind(context, task).by_request
+
+
+def _pulls(context: RunContext, task: Task) -> PullLanding | None:
+    """How it lands by pull request; None where it does not."""
+    return context.pulls if context.pulls is not None and context.pulls.is_for(context, task) else None
 
 
 def _kind(context: RunContext, task: Task) -> CandidateKind:
@@ -134,7 +159,8 @@ def _kind(context: RunContext, task: Task) -> CandidateKind:
             landing = Landing(verified=task.candidate, verified_on=task.attempt.base)
             as_made = msgspec.structs.replace(task, landing=landing, approved=False)
             why = approval.reason_to_ask(context.worktrees.store, as_made, made, context.config.approve)
-            kinds[key] = CandidateKind(asks=bool(why), is_once=is_once)
+            by_request = _pulls(context, task) is not None
+            kinds[key] = CandidateKind(asks=bool(why), is_once=is_once, by_request=by_request)
         except HoldfastError:
             # What is wrong with it is seen to in its turn.
             return CandidateKind(asks=False, is_once=True)
@@ -149,6 +175,8 @@ def judge(context: RunContext, task: Task) -> verify.GateVerdict | None:
     """Merges the candidate with the newest target and verifies that; None when it has passed."""
     branch = context.branch
     context.expect_result(task, task.candidate, task.landing.verified)
+    if (pulls := _pulls(context, task)) is not None:
+        return _judge_on(context, task, pulls.target(context, task) or merges.newest(context.repo, branch))
     target = merges.newest(context.repo, branch)
     if context.last_landed not in ("", target) and not reaches(context.repo, branch, context.last_landed):
         missed, context.last_landed = context.last_landed, ""
@@ -236,20 +264,23 @@ def _has_landed(task: Task) -> bool:
     return bool(task.landing.commit)
 
 
-def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True) -> list[str]:
+def _land(
+    context: RunContext, task: Task, branch: str, *, is_noted: bool = True, old: str = "", new: str = ""
+) -> list[str]:
     """Moves the branch and brings its checkouts up to date; returns what was left there as the user has it.
 
     The checkouts' indexes are held all the while. In between they are those of the commit before: what `git commit`
-    records from them puts the old files back.
+    records from them puts the old files back. `old` and `new`: where not the verified commit lands.
     """
     found, landing = refresh.checkouts(context.repo, branch), task.landing
+    old, new = old or landing.verified_on, new or landing.verified
     if found:
         # It may have been verified long ago, and no ref of the user's leads to it yet.
-        context.worktrees.store.hand_over(landing.verified, landing.verified_on)
+        context.worktrees.store.hand_over(new, old)
     effect = context.effects[RefreshIntended]
     assert isinstance(effect, refresh.Refresh)
     with effect.holding(found):
-        blockers = (refresh.blockers(each, branch, landing.verified_on, landing.verified) for each in found)
+        blockers = (refresh.blockers(each, branch, old, new) for each in found)
         paths = [path for each in blockers for path in each]
         if paths:
             # Journalled once for the same paths, so that everybody sees it, also without a run.
@@ -257,8 +288,7 @@ def _land(context: RunContext, task: Task, branch: str, *, is_noted: bool = True
                 waiting = LandingWaiting(task.id, task.attempt.id, branch, paths)
                 context.append(Record("landing_waits", msgspec.to_builtins(waiting), actor="loop"))
             raise LandingWaits(task=task.id, paths=", ".join(paths[:5]))
-        intended = LandIntended(task.id, task.attempt.id, branch, landing.verified_on, landing.verified)
-        carry_out(context, intended)
+        carry_out(context, LandIntended(task.id, task.attempt.id, branch, old, new))
         context.last_landed = task.landing.commit
         return _refresh(context, task, branch)
 
@@ -270,7 +300,8 @@ def _refresh(context: RunContext, task: Task, branch: str) -> list[str]:
         return left
     landing = task.landing
     for checkout in refresh.checkouts(context.repo, branch):
-        intended = RefreshIntended(task.id, task.attempt.id, str(checkout), landing.verified_on, landing.commit)
+        old = landing.old or landing.verified_on
+        intended = RefreshIntended(task.id, task.attempt.id, str(checkout), old, landing.commit)
         left += carry_out(context, intended).get("left", [])
     if left:
         context.note(task.id, f"landed; left as you have them in your checkout: {', '.join(left[:5])}")

@@ -105,7 +105,7 @@ def start(context: RunContext, task: Task, free_slots: int) -> NotStarted | None
     if wrong := template_problem(context.layout):
         return NotStarted(wrong, for_all=True)
     try:
-        base = task.attempt.base if task.start.number else merges.newest(context.repo, context.branch)
+        base = task.attempt.base if task.start.number else merges.newest(context.repo, context.branch_for(task))
         context.worktrees.expect_submodules(base)
     except SubmoduleMissing as error:
         return NotStarted(str(error))
@@ -207,7 +207,7 @@ def _begin(context: RunContext, task: Task, agent: Agent, caps: Caps, free_slots
         layout=context.layout,
         config=context.config,
         blobs=context.blobs,
-        branch=context.branch,
+        branch=context.branch_for(task),
         base_of=lambda name: base_of(context.ledger, context.board.tasks.get(name.rpartition(".")[0]), name),
         journal=context.ledger,
     )

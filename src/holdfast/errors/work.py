@@ -304,6 +304,14 @@ class MessageUnknown(InputError):
     """There is no message {key!r} in the outbox. Nothing was changed; `holdfast outbox` lists those that wait."""
 
 
+class PullRequestsUnset(InputError):
+    """No pull request can be opened: {reason}. The work is kept; {way} in config/settings.yaml."""
+
+
+class PushRefused(HoldfastError, exit_code=22):
+    """The remote {remote} refused {what}: {reason}. Nothing was overwritten there; {way}."""
+
+
 # -- services of others -----------------------------------------------------------------------------------------------
 
 

@@ -52,10 +52,12 @@ class JudgedMerge(msgspec.Struct, frozen=True):
 
 
 class CandidateKind(msgspec.Struct, frozen=True, kw_only=True):
-    """`asks`: it needs the approval of a person. `is_once`: it has a gate that must not run twice."""
+    """`asks`: it needs the approval of a person. `is_once`: it has a gate that must not run twice. `by_request`: it
+    lands by pull request, and so not here."""
 
     asks: bool
     is_once: bool
+    by_request: bool = False
 
 
 class QueueView(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.domain.conversations.conversation_entries import TAKEN_BY
 from holdfast.domain.entries import STOPPED, is_lost
 from holdfast.domain.graph import Graph, Node
+from holdfast.domain.pull_requests.pull_records import PULL_REQUEST
 from holdfast.domain.task import TaskState
 from holdfast.domain.task_record import Task, open_questions
 from holdfast.domain.wording import fault_words, is_setup_failure
@@ -94,6 +95,9 @@ def next_step_of(
     """The same for a task of the journal; None: the journal does not know it yet."""
     if task is None:
         return next_step(name, state, stuck=stuck, is_held=is_held)
+    if task.state is TaskState.PENDING_APPROVAL and task.outcome.get("kind") == PULL_REQUEST:
+        url = task.pull.url if task.pull is not None else ""
+        return f"merge {url} | holdfast pr {name}" if url and not task.parked else f"holdfast pr {name}"
     return next_step(
         name,
         state,

@@ -169,6 +169,8 @@ def _work(task: Task, facts: dict[str, Any]) -> Lines:
         )
     if claim.progress:
         yield "says", claim.progress
+    if task.pull is not None:
+        yield "pull request", f"{task.pull.words}{f': {task.pull.url}' if task.pull.url else ''}"
     if landing.commit:
         branch = landing.branch.removeprefix("refs/heads/")
         yield "landed", f"as {landing.commit[:12]}" + (f" on {branch}" if branch else "")

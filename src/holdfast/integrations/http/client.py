@@ -125,6 +125,31 @@ class HttpClient:
         self._note_limit(answer.headers)
         return self._judged(asked, method, answer)
 
+    def download(self, path: str, most: int) -> str:
+        """The end of a text. A service may send elsewhere for it: one redirection is followed, without our headers."""
+        import httpx
+
+        asked = f"GET {path}"
+        headers: Mapping[str, str] = {"user-agent": f"holdfast/{__version__}", **self._headers()}
+        address = f"{self.base}{path}"
+        for _ in range(2):
+            try:
+                with self._http().stream("GET", address, headers=headers) as answer:
+                    if answer.is_redirect:
+                        address = str(answer.next_request.url if answer.next_request else answer.headers["location"])
+                        headers = {}
+                        continue
+                    if answer.status_code >= 300:
+                        answer.read()
+                        self._judged(asked, "GET", answer)
+                    kept = b""
+                    for part in answer.iter_bytes():
+                        kept = (kept + part)[-4 * most :]
+                    return kept.decode(errors="replace")[-most:]
+            except httpx.HTTPError as error:
+                raise ServiceAway(service=self.service, asked=asked, reason=_words(error)) from None
+        raise ServiceRefused(service=self.service, asked=asked, status=302, detail="it sends elsewhere again and again")
+
     def close(self) -> None:
         if self._client is not None:
             self._client.close()

@@ -14,6 +14,7 @@ from holdfast.backlog.sync import EDITABLE
 from holdfast.backlog.yaml_blocks import without_blocks
 from holdfast.backlog.yaml_edit import edited
 from holdfast.decisions import new_tasks
+from holdfast.decisions.connections.pull_requests import ROUNDS_MAX, PullDecision
 from holdfast.decisions.context import DecisionContext, refused
 from holdfast.decisions.conversations import MESSAGE_CHARS_MAX
 from holdfast.decisions.mailbox import DECISIONS, decide
@@ -103,6 +104,14 @@ class Again(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     reason: Annotated[str, Meta(max_length=100_000)] = ""
     message: Annotated[str, Meta(max_length=MESSAGE_CHARS_MAX)] = ""
+
+
+class PullSteered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`how`: `refresh` looks at it now, `close` and `merge` do that at the service, `open` opens another for one that
+    was closed, `rounds` allows so many rounds of changes in all."""
+
+    how: PullDecision
+    rounds: Annotated[int, Meta(ge=0, le=ROUNDS_MAX)] = 0
 
 
 class ToldWords(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -311,6 +320,7 @@ OPERATIONS = [
     _of_task("promote", "Land what an attempt made, again or after all.", Promoted),
     _of_task("answer", "Answer what its agent asks; the first answer counts.", Answered, tool="person",
              hint="`questions` lists what is asked. The answer is the person's: ask them, do not make it up."),
+    _of_task("pr", "Look at a task's pull request, close or merge it, or allow more rounds.", PullSteered),
     _of_task("settle", "Say what became of a landing that is not on its branch any more.", SettledAs),
     _of_task("block", "Say that another task has to come first.", Blocked, function=block, tool="agent",
              hint="This attempt ends with the call, and is continued once those tasks are closed."),

@@ -79,7 +79,7 @@ class WaitingMessage(msgspec.Struct, frozen=True):
 class TaskView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task with its definition. `etag` is what `If-Match` takes. `gates`: how many judge what is made of it, by its
     own `verify` and the settings; `unchecked`: none does, and it is to change something. `told`: messages that wait for
-    its agent."""
+    its agent. `pull_request`: the address of the one that it has."""
 
     task: TaskRow
     definition: dict[str, Any]
@@ -90,6 +90,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     verified: str = ""
     landed: str = ""
     landed_on: str = ""
+    pull_request: str = ""
     not_before: float = 0.0
     session: str = ""
     why: str = ""
@@ -145,6 +146,7 @@ class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: tuple[str, ...] = ()
     verify: tuple[str | dict[str, Any], ...] = ()
     approve: bool | None = None
+    land: Literal["merge", "pull_request"] | None = None
     may_change_nothing: bool | None = None
     not_before: float | str | None = None
     labels: tuple[str, ...] = ()
@@ -254,6 +256,7 @@ def view_of(api: Api, task: Task) -> TaskView:
         verified=task.landing.verified,
         landed=task.landing.commit,
         landed_on=task.landing.branch,
+        pull_request=task.pull.url if task.pull is not None else "",
         not_before=task.not_before,
         session=task.session,
         why=task.claim.why,

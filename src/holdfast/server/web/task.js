@@ -122,6 +122,7 @@ function paintHead(node, { view, attempts }) {
     row.parent && ["Part of", link(row.parent)],
     row.depends_on.length > 0 && ["Depends on", links(row.depends_on)],
     (view.subtasks || []).length > 0 && ["Subtasks", links(view.subtasks)],
+    view.pull_request && ["Pull request", /^https?:/.test(view.pull_request) ? h("a", { href: view.pull_request, rel: "noreferrer" }, cut(view.pull_request, 80)) : h("span", {}, cut(view.pull_request, 80))],
     view.landed && ["Landed", h("span", {}, h("code", {}, view.landed.slice(0, 10)), view.landed_on && ` on ${cut(view.landed_on.replace(/^refs\/heads\//, ""), 40)}`)],
     row.labels.length > 0 && ["Labels", row.labels.map((each) => h("span", { class: "label" }, cut(each, 30)))],
   ].filter(Boolean);

@@ -32,6 +32,17 @@ SENTENCES: dict[str, Sentence] = {
         "message {idempotency_key} queued for {channel}", "A message is to be sent by {channel}: {idempotency_key}"
     ),
     "message_flagged": Sentence("message {key} is {how}: {reason}", _message_flagged),
+    "pull_request_published": Sentence(
+        "{head:.12} is to be pushed to {branch}, with a pull request into {base}", "Goes to {base} by pull request"
+    ),
+    "pull_request_seen": Sentence(
+        "pull request #{number} is {state}, checks {checks}: {due} {why}",
+        lambda seen: (
+            f"Its pull request #{seen.get('number', '?')} is {seen.get('state', '?')}"
+            + (f": {cut(seen['why'])}" if seen.get("why") else "")
+        ),
+    ),
+    "pull_request_steered": Sentence("its pull request may have {rounds_max} rounds", "May have {rounds_max} rounds"),
     "delivery_received": Sentence(
         "delivery {idempotency_key} received, {kind}, body {body:.12}", log="{kind} arrived: {idempotency_key}"
     ),

@@ -17,6 +17,8 @@ from holdfast.decisions.context import DecisionContext
 from holdfast.decisions.mailbox import decide
 from holdfast.domain.triggers.trigger_records import RuleOutcome
 from holdfast.errors import DeliveryUnreadable, SecretMissing, SignatureRefused, TriggersUnusable
+from holdfast.integrations.pull_requests.forges import FORGES
+from holdfast.integrations.pull_requests.poll import POLL
 from holdfast.integrations.triggers.event import Delivery, Handshake
 from holdfast.integrations.triggers.trigger_file import TriggerConfig
 from holdfast.server.api_state import Api
@@ -114,6 +116,9 @@ def take(decision: DecisionContext, ask: Ask) -> Any:
     if isinstance(found, Handshake):
         return found.content
     judged = ask.api.intake.take(decision, found)
+    if found.received.type in FORGES and ask.api.context.poke is not None:
+        # It may be about a pull request of ours: a look tells, and costs nothing where there is none.
+        ask.api.context.poke(POLL)
     tasks = [each.task for each in judged.outcomes if each.task]
     source = _config(ask.api).sources.get(found.received.source)
     asked = source.answer(tasks) if source is not None else None
