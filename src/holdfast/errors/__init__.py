@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from holdfast.errors.arrivals import *
 from holdfast.errors.base import *
+from holdfast.errors.connections import *
 from holdfast.errors.storage import *
 from holdfast.errors.tasks import *
 from holdfast.errors.work import *
