@@ -36,14 +36,20 @@ def test_every_key_of_a_definition_has_a_flag(command: Any) -> None:
 
 def test_the_flags_reach_the_definition_and_an_edit_changes_and_removes_them(repo: Path) -> None:
     words = {"script": "say hi\nsay ho", "sandbox": "none", "max_resumes": 0, "subtask_timeout_s": 9.5}
-    words |= {"forked_from": "old.1@3"}
+    words |= {"forked_from": "old.1@3", "land": "pull_request"}
     flags = [word for key, value in words.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     context = ["--context", "issue=12", "--context", "said=a=b", "--context", '{"files": ["a.py"], "n": 1}']
     said(repo, "add", "--id", "t", "--goal", "G", *flags, *context)
     expected = {"issue": "12", "said": "a=b", "files": ["a.py"], "n": 1}
     assert definition(repo, "t") == {"id": "t", "goal": "G", **words, "context": expected}
     said(repo, "edit", "t", "--context", "answer=yes", "--max-resumes", "4", "--script", "", "--sandbox", "")
-    kept = {"max_resumes": 4, "subtask_timeout_s": 9.5, "forked_from": "old.1@3", "context": {"answer": "yes"}}
+    kept = {
+        "max_resumes": 4,
+        "subtask_timeout_s": 9.5,
+        "forked_from": "old.1@3",
+        "land": "pull_request",
+        "context": {"answer": "yes"},
+    }
     assert definition(repo, "t") == {"id": "t", "goal": "G", **kept}
     said(repo, "edit", "t", "--context", "")
     assert "context" not in definition(repo, "t")

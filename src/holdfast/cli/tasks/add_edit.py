@@ -63,6 +63,9 @@ _OPTIONS = (
     click.option("--script", metavar="STEPS", help="What the scripted agent does, a step on each line."),
     click.option("--sandbox", metavar="KIND", help="The sandbox of the agent: auto, bwrap or none."),
     click.option(
+        "--land", type=click.Choice(["merge", "pull_request"]), help="How its result lands: here, or by pull request."
+    ),
+    click.option(
         "--permissions", type=click.Choice(["skip", "edits", "own", "ask"]),
         help="What its agent does unasked; rules for single calls go into its file.",
     ),
