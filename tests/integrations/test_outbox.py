@@ -22,10 +22,11 @@ from holdfast.engine.effects import POINTS
 from holdfast.integrations.outbox.publish import PUBLISH_POINTS
 from holdfast.integrations.outbox.sender import Sender
 from holdfast.orchestrator.loop import Loop
+from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context
 from kit import TOP
 from kit.program import QUICK, holdfast
-from kit.project import sound, state
+from kit.project import add, layout, sound, state
 from kit.receiver import ASKABLE, MUTE, publishers, queue, received
 from kit.server import served
 from kit.waiting import wait_for
@@ -214,3 +215,17 @@ def test_the_api_lists_and_decides(repo: Path) -> None:
         assert server.operator.post("/outbox", chosen) == chosen
         assert server.operator.get("/outbox") == {"messages": []}
         assert server.operator.ask("POST", "/outbox", chosen).status == 422
+
+
+def test_the_metric_files_follow_messages_of_an_earlier_run(repo: Path, inbox: Path) -> None:
+    """They fold the journal behind the end of that run, and begin with what it left, messages too."""
+    add(repo, "one", "write x y")
+    with short_run(repo) as context:
+        queue(context, "late", trouble="away")
+    holdfast(repo, "run")
+    assert "late" in state(repo).outbox, "the fault did not fire"
+    add(repo, "two", "write z y")
+    holdfast(repo, "outbox", "--retry", "late")
+    assert "nothing is written" not in holdfast(repo, "run", "--plain")
+    told = [line.record["task"] for line in LineLedger(layout(repo).metrics_tasks).read()]
+    assert told == ["one", "two"]

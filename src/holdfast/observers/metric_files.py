@@ -68,6 +68,8 @@ class MetricLines:
 
     def begin_with(self, state: State) -> None:
         self._state.tasks = {name: copy.copy(task) for name, task in state.tasks.items()}
+        # An entry about a message is refused where the message is not known.
+        self._state.connections = state.connections.trial()
 
     def load(self, lines: list[bytes]) -> None:
         self._state.load(lines)
