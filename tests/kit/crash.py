@@ -108,9 +108,12 @@ def make_template(folder: Path) -> Path:
     (layout(repo).backlog_open / "gone.yaml").unlink()
     add(repo, "changed", "write changed.txt as-edited")
     # Begins before anything has landed, ends after `first` has, and so meets a conflict.
-    clash = f"attempt 1: run until {FIRST_LANDED}; do sleep 0.05; done\nattempt 1: write shared.txt mine"
+    began = f"{BESIDE}/clash-began"
+    clash = f"attempt 1: run touch {began}; until {FIRST_LANDED}; do sleep 0.05; done\nattempt 1: write shared.txt mine"
     add(repo, "clash", f"{clash}\nattempt 2+: write shared.txt both\nwrite clash.txt x", priority=0)
-    first = f"{STEP} 1\nwrite shared.txt theirs\ndelete old.txt\nspend 0.01 10\n{STEP} 2\nsay done"
+    # Not before that: after many kills its start might be late, and meet no conflict.
+    first = f"run until [ -e {began} ]; do sleep 0.05; done\n{STEP} 1\n"
+    first += f"write shared.txt theirs\ndelete old.txt\nspend 0.01 10\n{STEP} 2\nsay done"
     add(repo, "first", first, priority=1, verify=["test -f shared.txt"])
     gate = "attempt 1: write again.txt bad\nattempt 2+: write again.txt good"
     add(repo, "again", gate, verify=["grep -q good again.txt"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,25 @@ def test_too_much_is_refused_before_anything_is_copied(checkout: Path, monkeypat
     with pytest.raises(IncludeTooLarge, match="no attempt is spent"):
         copied(checkout, ".env")
     assert not (checkout.parent / "worktree" / ".env").exists()
+
+
+def test_many_files_are_asked_about_in_a_few_calls(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkout / "secret").mkdir()
+    for number in range(300):
+        (checkout / "secret" / f"key{number}").write_text("x")
+    calls, run = list[object](), command.Repository.run
+
+    def counted(self: command.Repository, *args: str, **more: Any) -> command.GitResult:
+        calls.append(args)
+        return run(self, *args, **more)
+
+    monkeypatch.setattr(command.Repository, "run", counted)
+    assert len(copied(checkout, "secret/")[0]) == 300 and len(calls) < 10
+
+
+def test_names_that_fill_a_command_line_are_refused(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(included_files, "NAMES_BYTES_MAX", 100)
+    (checkout / ".env").write_text("x")
+    (checkout / ".env.local-and-a-name-that-is-rather-long").write_text("x")
+    with pytest.raises(IncludeTooLarge, match="1 MB of names"):
+        copied(checkout, ".env*")

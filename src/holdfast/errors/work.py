@@ -95,9 +95,9 @@ class BudgetTaken(HoldfastError, exit_code=8):
 
 class IncludeTooLarge(HoldfastError, exit_code=8):
     """The files for a worktree are too many or too large: {path} matches {files} with {size} so far, and at most
-    {files_most} with {size_most} are copied. Nothing was copied, and no attempt is spent; name fewer files there,
-    commit that, and type `holdfast run`. Make what is large by a command of `worktree.setup` or with `worktree.clone`
-    in config/settings.yaml."""
+    {files_most} with {size_most}, and 1 MB of names, are copied. Nothing was copied, and no attempt is spent; name
+    fewer files there, commit that, and type `holdfast run`. Make what is large by a command of `worktree.setup` or
+    with `worktree.clone` in config/settings.yaml."""
 
 
 class PortsTaken(HoldfastError, exit_code=8):

@@ -24,6 +24,9 @@ NAME = ".worktreeinclude"
 PATTERN_BYTES_MAX = 1 << 16
 FILES_MAX = 10_000
 BYTES_MAX = 256 << 20
+# Each name is an argument of git's, which leaves it out of a snapshot; all of them must fit into one command line.
+NAMES_BYTES_MAX = 1 << 20
+_ARGUMENT_BYTES = 32
 # Git's command line has so many paths at most.
 _PATHS_AT_ONCE = 1000
 
@@ -44,14 +47,15 @@ def copy(source: IncludeFrom, worktree: Path, private: Path, *, anew: bool = Fal
     known = left_out(private)
     top = source.repository.worktree
     found: dict[str, tuple[int, ...]] = {}
-    total = 0
+    total = named = 0
     for name in _wanted(source):
         facts = _stamp(top, name)
         if facts is None or not _has_place(worktree, name):
             continue
         found[name] = facts
         total += facts[0]
-        if len(found) > FILES_MAX or total > BYTES_MAX:
+        named += len(os.fsencode(name)) + _ARGUMENT_BYTES
+        if len(found) > FILES_MAX or total > BYTES_MAX or named > NAMES_BYTES_MAX:
             raise IncludeTooLarge(
                 path=top / NAME,
                 files=plural(len(found), "file"),
@@ -89,7 +93,8 @@ def _wanted(source: IncludeFrom) -> Iterator[str]:
         os.close(listing)
     # A name with a slash at its end is a repository inside.
     names = [name for name in dict.fromkeys(found) if not name.endswith("/") and not _is_apart(name, source.apart)]
-    yield from (name for name in names if name not in _tracked(source, names))
+    tracked = _tracked(source, names)
+    yield from (name for name in names if name not in tracked)
 
 
 def _patterns(source: IncludeFrom) -> bytes:
