@@ -88,7 +88,7 @@ SILENT: dict[NotifyKind, list[tuple[Entry, EventFacts]]] = {
         (entry("task_publish_parked", key="notify:all:x", task="a"), facts()),
         (entry("message_flagged", key="pr:a:open", how="retry"), facts()),
         (entry("task_publish_confirmed", {"branch": "holdfast/a"}, key="push:a:f", task="a"), facts()),
-        # It is told when it has an address.
+        # The notification follows with the address.
         (entry("task_approval_requested", task="a", outcome={"kind": "pull_request"}), facts()),
     ],
     "failed": [(entry("task_failed", task="a", again=True), facts())],

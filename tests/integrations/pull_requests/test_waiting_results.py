@@ -1,4 +1,4 @@
-"""A result that waits for its pull request: what closes it, what a person may decide, and what it is told as."""
+"""A result that waits for its pull request: what closes it, what a person may decide, and the words for it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_one_that_is_back_at_its_agent_is_left_to_its_pull_request(
 # -- decisions --------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_neither_approved_nor_rejected_here(repo: Path, double: PullDouble) -> None:
+def test_a_waiting_result_is_neither_approved_nor_rejected_here(repo: Path, double: PullDouble) -> None:
     add(repo, "one", "write one.txt 1")
     holdfast(repo, "run", code=90)
     before = state(repo).tasks["one"]
@@ -124,7 +124,7 @@ def test_it_is_neither_approved_nor_rejected_here(repo: Path, double: PullDouble
     sound(repo)
 
 
-def test_it_can_be_sent_back_with_comments(repo: Path, double: PullDouble) -> None:
+def test_a_waiting_result_can_be_sent_back_with_comments(repo: Path, double: PullDouble) -> None:
     first, *_ = in_rounds(repo)
     holdfast(repo, "run", code=20)
     before = double.head(1)
@@ -137,10 +137,12 @@ def test_it_can_be_sent_back_with_comments(repo: Path, double: PullDouble) -> No
     sound(repo)
 
 
-# -- what it is told as -----------------------------------------------------------------------------------------------
+# -- the words for it -------------------------------------------------------------------------------------------------
 
 
-def test_it_is_told_with_its_address(repo: Path, double: PullDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_result_is_named_with_its_address(
+    repo: Path, double: PullDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = WebService()
     with running(service):
         monkeypatch.setenv("NOTIFY", f"json://127.0.0.1:{service.port}/")
@@ -176,7 +178,7 @@ def test_a_sentence_inside_another_has_no_full_stop(inner: HoldfastError, outer:
     assert ".." not in str(raised.value) and str(inner).removesuffix(".") in str(raised.value)
 
 
-def test_a_look_that_fails_is_told_in_whole_sentences(
+def test_a_look_that_fails_is_reported_in_whole_sentences(
     repo: Path, double: PullDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(repo, "one", "write one.txt 1")
