@@ -102,7 +102,7 @@ def test_one_that_is_back_at_its_agent_is_left_to_its_pull_request(
 
 def test_a_waiting_result_is_neither_approved_nor_rejected_here(repo: Path, double: PullDouble) -> None:
     add(repo, "one", "write one.txt 1")
-    holdfast(repo, "run", code=90)
+    holdfast(repo, "run", code=20)
     before = state(repo).tasks["one"]
     told = holdfast(repo, "approve", "one", code=9)
     assert "it waits for its pull request" in told
