@@ -65,6 +65,7 @@ TOLD: dict[NotifyKind, list[tuple[Entry, EventFacts]]] = {
         (entry("landing_waits", task="a", paths=["x.py"]), facts()),
         (entry("message_flagged", key="pr:a:open", how="parked", reason="refused"), facts()),
         (entry("task_publish_parked", key="pr:a:open", task="a", reason="in doubt"), facts()),
+        (entry("task_publish_confirmed", {"number": 1, "url": "https://x/1"}, key="pr:a:f", task="a"), facts()),
         (entry("task_land_parked", task="a", reason="in doubt"), facts()),
         (entry("task_verify_abandoned", task="a", reason="too old"), facts()),
     ],
@@ -86,6 +87,9 @@ SILENT: dict[NotifyKind, list[tuple[Entry, EventFacts]]] = {
         (entry("message_flagged", key="notify:all:x", how="parked"), facts()),
         (entry("task_publish_parked", key="notify:all:x", task="a"), facts()),
         (entry("message_flagged", key="pr:a:open", how="retry"), facts()),
+        (entry("task_publish_confirmed", {"branch": "holdfast/a"}, key="push:a:f", task="a"), facts()),
+        # The notification follows with the address.
+        (entry("task_approval_requested", task="a", outcome={"kind": "pull_request"}), facts()),
     ],
     "failed": [(entry("task_failed", task="a", again=True), facts())],
     "landed": [(entry("task_land_failed", task="a"), facts())],

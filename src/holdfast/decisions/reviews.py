@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from holdfast import identity
 from holdfast.decisions.context import Answer, DecisionContext, refused
-from holdfast.decisions.tasks import who_goes_on
+from holdfast.decisions.tasks import expect_no_pull, who_goes_on
 from holdfast.domain.fsm import Reason
 from holdfast.domain.reviews.review_records import (
     COMMENTS_MAX,
@@ -83,6 +83,8 @@ def _expect_reviewable(task: Task, asked: Review) -> None:
     if asked.verdict != "draft" and is_newest and task.state is not TaskState.PENDING_APPROVAL:
         hint = f"only what waits for an approval can be; `holdfast show {task.id}` says what it is."
         raise refused(task, "reviewed", hint)
+    if asked.verdict != "draft" and is_newest:
+        expect_no_pull(task, "approved" if asked.verdict == "approve" else "sent back")
 
 
 def _begin(decision: DecisionContext, task: Task, asked: Review) -> None:

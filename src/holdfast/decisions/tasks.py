@@ -188,9 +188,7 @@ def approve(decision: DecisionContext, asked: One) -> Answer:
             record = decision.moved(task, TaskEvent.APPROVED, Reason.APPROVED)
         else:
             _expect_pending(task, "approved")
-            if task.outcome.get("kind") == PULL_REQUEST:
-                hint = f"merge it there; `holdfast pr {task.id}` shows it, and says what else you can do."
-                raise refused(task, "approved", hint, "it waits for its pull request")
+            expect_no_pull(task, "approved")
             facts = {"attempt": task.attempt.id, "agent": task.claim.agent}
             record = decision.moved(task, TaskEvent.APPROVAL_GRANTED, Reason.APPROVED, facts=facts)
         decision.append([record])
@@ -207,6 +205,7 @@ def reject(decision: DecisionContext, asked: Rejection) -> Answer:
             record = decision.moved(task, TaskEvent.REJECTED, Reason.REJECTED, facts=facts)
         else:
             _expect_pending(task, "rejected")
+            expect_no_pull(task, "rejected")
             told = f"A person has looked at the work and rejected it:\n\n{asked.reason}\n"
             outcome = {"kind": "rejected", "detail": asked.reason, "attempt": task.attempt.id}
             feedback = decision.blobs.put(told.encode(), content_type="text/plain")
@@ -220,6 +219,25 @@ def reject(decision: DecisionContext, asked: Rejection) -> Answer:
 def _expect_pending(task: Task, verb: str) -> None:
     if task.state is not TaskState.PENDING_APPROVAL:
         raise refused(task, verb, f"only what waits for an approval can be {verb}; `holdfast list` shows what does.")
+
+
+def expect_no_pull(task: Task, verb: Literal["approved", "rejected", "sent back"]) -> None:
+    """What waits for its pull request is decided there. It can be sent back while nothing of that needs a person."""
+    if task.state is not TaskState.PENDING_APPROVAL or task.outcome.get("kind") != PULL_REQUEST:
+        return
+    pull, hint = task.pull, f"`holdfast pr {task.id}` shows it, and says what else you can do."
+    if verb == "sent back":
+        if not task.parked:
+            return
+        if pull is not None and pull.state == "closed":
+            hint = f"`holdfast pr {task.id} --open` opens another, `holdfast cancel {task.id}` gives it up."
+    elif verb == "approved":
+        hint = f"merge it there; {hint}"
+    elif pull is not None and pull.number and pull.state in ("", "open"):
+        hint = f"`holdfast pr {task.id} --close` closes it there, and then `holdfast cancel {task.id}` gives it up."
+    else:
+        hint = f"`holdfast cancel {task.id}` gives it up."
+    raise refused(task, verb, hint, "it waits for its pull request")
 
 
 def resume(decision: DecisionContext, asked: One) -> Answer:

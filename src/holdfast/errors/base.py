@@ -38,6 +38,11 @@ def _sentence(kind: type[HoldfastError], facts: dict[str, Any]) -> str:
     return " ".join(inspect.cleandoc(template).split("\n")).format(**facts)
 
 
+def within(error: BaseException) -> str:
+    """An error's words for a sentence of another: without the full stop, which that has itself."""
+    return str(error).removesuffix(".")
+
+
 def code_of(error: BaseException) -> str:
     """The kind of an error for programs: the name of its class, as `task_unknown`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(error).__name__).lower()

@@ -111,6 +111,18 @@ def next_step_of(
     )
 
 
+def asks_of(task: Task | None) -> str:
+    """What a result waits for that waits for a person."""
+    if task is None or task.state is not TaskState.PENDING_APPROVAL:
+        return ""
+    if task.outcome.get("kind") != PULL_REQUEST:
+        return "waits for your approval"
+    pull = task.pull
+    if pull is None or not pull.number:
+        return "waits for its pull request, which is not opened yet"
+    return f"waits for its pull request #{pull.number}: {pull.url}"
+
+
 def _unstick(task: str, node: Node) -> list[str]:
     if node.state is TaskState.CANCELLED or node.number < 0:
         return [f"holdfast edit {task} --depends-on OTHER", f"holdfast cancel {task}"]

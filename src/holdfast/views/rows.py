@@ -25,7 +25,7 @@ from holdfast.domain.wording import fault_words, moment, plain
 from holdfast.errors import HoldfastError
 from holdfast.layout import Layout
 from holdfast.storage.journal.lock import Holder, live_owner
-from holdfast.views.next_step import next_step_of, stuck_behind, waiting_words
+from holdfast.views.next_step import asks_of, next_step_of, stuck_behind, waiting_words
 
 if TYPE_CHECKING:
     from holdfast.checks.doctor import Finding
@@ -66,6 +66,8 @@ class Row(msgspec.Struct, frozen=True):
     last_try: str = ""
     # Its agent waits for a person's answer.
     is_asking: bool = False
+    # What its result waits for: an approval, or its pull request.
+    asks: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -282,6 +284,7 @@ def _rows(
             reason=last_reason(task) if task is not None and state is TaskState.FAILED else "",
             last_try=last_reason(task) if task is not None and state is TaskState.OPEN else "",
             is_asking=task is not None and bool(open_questions(task)),
+            asks=asks_of(task),
         )
     return rows
 

@@ -41,7 +41,7 @@ SOMETHING_TO_DO = 20
 SHOWN_MAX = 10
 # How long an agent by protocol may take to answer.
 PROTOCOL_S_MAX = 10.0
-_ASKING = {TaskState.FAILED: "has failed", TaskState.PENDING_APPROVAL: "waits for your approval"}
+_ASKING = {TaskState.FAILED, TaskState.PENDING_APPROVAL}
 _PLUGIN_WAY = {"broken": "holdfast plugins show {}", "set aside": "holdfast plugins enable {}"}
 _WAY_OUT = {
     "git": "git --version",
@@ -241,7 +241,7 @@ def _tasks_part(overview: Overview) -> Part:
     ]
     for row in asking[:SHOWN_MAX]:
         why = f": {row.reason}" if row.reason else ""
-        findings.append(Finding(f"{row.id} {_ASKING[row.state]}{why}", row.next_step))
+        findings.append(Finding(f"{row.id} {row.asks or 'has failed'}{why}", row.next_step))
     for left, what in ((len(files), "files that cannot be used"), (len(asking), "tasks that wait for you")):
         if left > SHOWN_MAX:
             findings.append(Finding(f"and {left - SHOWN_MAX} more {what}", "holdfast list"))

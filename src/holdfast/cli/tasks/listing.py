@@ -130,7 +130,7 @@ def _print_rows(rows: Sequence[Row], hidden: int, held: Mapping[str, str], *, is
 
 def _note(row: Row, why: str) -> str:
     """The reasons why it is not worked on. `why`: why one that is ready is not started."""
-    asks = "its result waits for your approval" if row.state is TaskState.PENDING_APPROVAL else ""
+    asks = f"its result {row.asks}" if row.asks else ""
     lost = f"{row.lost}: {row.next_step}" if row.lost else ""
     last = f"its last try: {row.last_try}" if row.last_try else ""
     return plain("; ".join([*row.waits, *filter(None, (row.reason, asks, lost, last, why))]))

@@ -58,7 +58,7 @@ def _refresh(decision: DecisionContext, task: Task) -> Answer:
     looked = context.pull_requests.look({task.id})
     context.pull_requests.apply(looked)
     if error := next((each.error for each in looked if each.error), ""):
-        raise InputError(detail=error)
+        raise InputError(detail=error.removesuffix("."))
     told = task.pull.words if task.pull is not None else ""
     return decision.answer(task, note=told if looked else "there is nothing to look at")
 

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 
 # The kind of outcome with which a task waits for its pull request.
 PULL_REQUEST = "pull_request"
+# How the key of every message begins that opens or updates one.
+PULL_KEY = "pr:"
 # How many comments and commits are remembered.
 COMMENTS_KEPT, HEADS_KEPT = 2000, 100
 PullState = Literal["", "open", "merged", "closed"]

@@ -26,6 +26,7 @@ from holdfast.errors import (
     ServiceAway,
     ServiceLimited,
     ServiceRefused,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -189,13 +190,13 @@ def as_published(key: str) -> Iterator[None]:
     try:
         yield
     except ServiceLimited as error:
-        raise PublishFailed(key=key, reason=error, until=error.facts["until"]) from error
+        raise PublishFailed(key=key, reason=within(error), until=error.facts["until"]) from error
     except ServiceAway as error:
-        raise PublishFailed(key=key, reason=error) from error
+        raise PublishFailed(key=key, reason=within(error)) from error
     except AnswerLost as error:
-        raise PublishUnclear(key=key, reason=error) from error
+        raise PublishUnclear(key=key, reason=within(error)) from error
     except ServiceRefused as error:
-        raise PublishRefused(key=key, reason=error) from error
+        raise PublishRefused(key=key, reason=within(error)) from error
 
 
 def expect_extra(module: str, extra: str) -> None:
@@ -229,5 +230,5 @@ def _detail(content: bytes) -> str:
         found = msgspec.json.decode(content)
         if isinstance(found, dict):
             said = found.get("message") or found.get("error") or found.get("errors") or found.get("errorMessages")
-            return str(said)[:DETAIL_CHARS_MAX]
-    return content[:DETAIL_CHARS_MAX].decode(errors="replace")
+            return str(said)[:DETAIL_CHARS_MAX].removesuffix(".")
+    return content[:DETAIL_CHARS_MAX].decode(errors="replace").removesuffix(".")

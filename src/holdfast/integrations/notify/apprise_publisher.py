@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.domain.messages.outbox_records import Outgoing
-from holdfast.errors import AddressUnknown, ExtraMissing, PublishFailed, PublishRefused, SecretMissing
+from holdfast.errors import AddressUnknown, ExtraMissing, PublishFailed, PublishRefused, SecretMissing, within
 from holdfast.integrations.notify import transport_watch
 from holdfast.integrations.notify.addresses import service_at, service_name
 from holdfast.integrations.notify.answer_links import links
@@ -49,9 +49,9 @@ class ApprisePublisher:
         try:
             return service_at(str(message.content.get("to", "")), self._repo)
         except (SecretMissing, ExtraMissing) as error:
-            raise PublishFailed(key=message.key, reason=error) from None
+            raise PublishFailed(key=message.key, reason=within(error)) from None
         except AddressUnknown as error:
-            raise PublishRefused(key=message.key, reason=error) from None
+            raise PublishRefused(key=message.key, reason=within(error)) from None
 
     def _text(self, content: dict[str, Any]) -> str:
         """The body; of a digest its parts, each with its place."""

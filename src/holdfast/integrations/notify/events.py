@@ -20,6 +20,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.effect_entries import CLOSED_BY
 from holdfast.domain.entries import STOPPED, EntryLike
 from holdfast.domain.outage import Policy, is_open
+from holdfast.domain.pull_requests.pull_records import PULL_KEY, PULL_REQUEST
 from holdfast.domain.spend import DAY_S, Caps, Spend
 from holdfast.domain.state import State
 from holdfast.domain.task import TaskState
@@ -98,7 +99,7 @@ def _needs_you(entry: EntryLike, facts: EventFacts) -> Found:
     if kind == "task_flagged" and inputs.get("parked") not in ("", None, STOPPED) and not inputs.get("cause"):
         # One with a cause only repeats a flag that the task has.
         return _of_task("needs_you", entry, facts, "is parked", f"{inputs['parked']}\nType: holdfast show {_t(entry)}")
-    if kind == "task_approval_requested":
+    if kind == "task_approval_requested" and (inputs.get("outcome") or {}).get("kind") != PULL_REQUEST:
         told = f"Its result waits for your approval.\nType: holdfast review {_t(entry)}"
         return _of_task("needs_you", entry, facts, "waits for you", told)
     if kind == "question_asked":
@@ -110,6 +111,11 @@ def _needs_you(entry: EntryLike, facts: EventFacts) -> Found:
     if kind == "message_flagged" and inputs.get("how") == "parked":
         return _parked_message(entry, facts)
     effect, how = CLOSED_BY.get(kind, ("", ""))
+    if effect == "publish" and how == "confirmed" and str(inputs.get("key", "")).startswith(PULL_KEY):
+        # Only now it has an address.
+        number, url = entry.output.get("number", "?"), entry.output.get("url", "")
+        told = f"Its result waits for its pull request #{number}: {url}\nType: holdfast pr {_t(entry)}"
+        return _of_task("needs_you", entry, facts, "waits for its pull request", told)
     if effect == "publish" and how == "parked":
         return _parked_message(entry, facts)
     if effect not in ("", "publish") and how in ("parked", "abandoned"):

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.config.secret_refs import read_secret
 from holdfast.domain.pull_requests.pull_decisions import LOG_CHARS_MAX, MARK, CheckRun, PullComment, PullView
-from holdfast.errors import HoldfastError, ServiceAway, ServiceRefused
+from holdfast.errors import HoldfastError, ServiceAway, ServiceRefused, within
 from holdfast.integrations.http.client import HttpClient
 from holdfast.integrations.pull_requests.forge import (
     ITEMS_MAX,
@@ -201,7 +201,7 @@ class GitHubPulls:
                 raise
             except HoldfastError as error:
                 # It only reads: what was lost can be asked again.
-                raise ServiceAway(service="GitHub", asked="POST /graphql", reason=error) from error
+                raise ServiceAway(service="GitHub", asked="POST /graphql", reason=within(error)) from error
             data = ((answer.get("data") or {}).get("repository") or {}).get("pullRequest") or {}
             threads = data.get("reviewThreads") or {}
             for each in threads.get("nodes") or ():

@@ -17,7 +17,7 @@ from holdfast.domain.definition import Definition
 from holdfast.domain.effect_entries import LandIntended
 from holdfast.domain.fsm import Reason
 from holdfast.domain.messages.outbox_records import MessageQueued
-from holdfast.domain.pull_requests.pull_records import PULL_REQUEST, PullRequest, PullRequestPublished
+from holdfast.domain.pull_requests.pull_records import PULL_KEY, PULL_REQUEST, PullRequest, PullRequestPublished
 from holdfast.domain.task import TaskEvent
 from holdfast.domain.task_record import Task
 from holdfast.engine.context import RunContext
@@ -145,7 +145,7 @@ class LandingByPullRequest:
     ) -> list[MessageQueued]:
         # One that was closed is not opened again: another takes its place.
         again = f":after-{pull.number}" if pull.state == "closed" else ""
-        push, opened = f"push:{task.id}:{head}", f"pr:{task.id}:{head}{again}"
+        push, opened = f"push:{task.id}:{head}", f"{PULL_KEY}{task.id}:{head}{again}"
         root = root_place.id_of(context.layout) or "root"
         mark, head_mark = body.mark(f"{root}/{task.id}"), body.mark(f"{opened}")
         text = body.pull_body(

@@ -12,7 +12,15 @@ from typing import Any
 
 from holdfast.config.pull_requests import PullRequestSettings
 from holdfast.domain.messages.outbox_records import Outgoing
-from holdfast.errors import GitFailed, PublishFailed, PublishRefused, PullRequestsUnset, PushRefused, SecretMissing
+from holdfast.errors import (
+    GitFailed,
+    PublishFailed,
+    PublishRefused,
+    PullRequestsUnset,
+    PushRefused,
+    SecretMissing,
+    within,
+)
 from holdfast.integrations.http.client import as_published, expect_extra
 from holdfast.integrations.pull_requests.body import mark
 from holdfast.integrations.pull_requests.forge import Forge, FoundPull, WantedPull
@@ -61,9 +69,9 @@ def _published(key: str) -> Iterator[None]:
         with as_published(key):
             yield
     except (PushRefused, PullRequestsUnset, SecretMissing) as error:
-        raise PublishRefused(key=key, reason=error) from error
+        raise PublishRefused(key=key, reason=within(error)) from error
     except GitFailed as error:
-        raise PublishFailed(key=key, reason=error) from error
+        raise PublishFailed(key=key, reason=within(error)) from error
 
 
 class PushPublisher:

@@ -16,6 +16,7 @@ from holdfast.backlog.sync import EDITABLE
 from holdfast.config.trackers import SourceSettings
 from holdfast.domain.definition import Definition
 from holdfast.domain.issues.issue_records import ROUNDS_MAX, Issue, is_task_of, task_id
+from holdfast.domain.pull_requests.pull_records import PULL_REQUEST
 from holdfast.domain.task import OVER, TaskState
 from holdfast.domain.task_record import Task
 from holdfast.integrations.trackers.source_rounds import SourceRound
@@ -104,10 +105,20 @@ def _changes(source: SourceSettings, issue: Issue, known: Known) -> Iterator[Iss
 
 def _closed(source: SourceSettings, issue: Issue, task: Task, about: dict[str, Any]) -> Iterator[IssueChange]:
     why = "its issue is gone there" if issue.is_gone else "its issue was closed there"
-    if source.on_closed == "cancel":
+    if _is_left_to_pull(task):
+        yield IssueChange(kind="later", why=f"{why}, and its pull request decides", **about)
+    elif source.on_closed == "cancel":
         yield IssueChange(kind="cancel", why=why, key=cancel_key(task.id), **about)
     else:
         yield from _asked(task, why, f"sync:ask:{task.id}:{issue.closed_at or 'gone'}", about)
+
+
+def _is_left_to_pull(task: Task) -> bool:
+    """Whether its pull request says what becomes of it: a merge closes the issue, too. One that may be open at the
+    service though nobody knows its number yet counts; one that was closed unmerged is asked about."""
+    if task.state is TaskState.PENDING_APPROVAL and task.outcome.get("kind") == PULL_REQUEST:
+        return True
+    return task.pull is not None and task.pull.state in ("open", "merged")
 
 
 def _unwanted(source: SourceSettings, issue: Issue, task: Task, about: dict[str, Any]) -> Iterator[IssueChange]:

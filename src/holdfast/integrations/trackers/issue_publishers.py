@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.config.trackers import SourceSettings
 from holdfast.domain.messages.outbox_records import Outgoing
-from holdfast.errors import ExtraMissing, PublishFailed, PublishRefused, SecretMissing
+from holdfast.errors import ExtraMissing, PublishFailed, PublishRefused, SecretMissing, within
 from holdfast.integrations.http.client import as_published
 from holdfast.integrations.trackers.registry import tracker_of
 from holdfast.integrations.trackers.tracker import Tracker
@@ -42,7 +42,7 @@ class IssuePublisher:
             try:
                 return act(self._trackers.get(about.source, message.key), about, message)
             except (SecretMissing, ExtraMissing) as error:
-                raise PublishFailed(key=message.key, reason=error) from error
+                raise PublishFailed(key=message.key, reason=within(error)) from error
 
 
 class TrackersByName:
