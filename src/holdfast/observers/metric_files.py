@@ -68,6 +68,8 @@ class MetricLines:
 
     def begin_with(self, state: State) -> None:
         self._state.tasks = {name: copy.copy(task) for name, task in state.tasks.items()}
+        # A message that was queued before is sent now.
+        self._state.connections = state.connections.trial()
 
     def load(self, lines: list[bytes]) -> None:
         self._state.load(lines)
