@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.domain.messages import outbox_records
 from holdfast.domain.messages.outbox_records import Outgoing
 from holdfast.domain.task import TaskState
 from holdfast.errors import HoldfastError, PublishFailed, PublishRefused, PublishUnclear
@@ -21,6 +22,7 @@ from kit.clock import SetClock
 from kit.notification_services import MailService, WebService, running
 from kit.program import holdfast, start
 from kit.project import add, layout, settings, sound, state
+from kit.receiver import PAUSE_S
 from kit.waiting import wait_for
 
 MAKES = "write made.txt x"
@@ -38,6 +40,7 @@ POINTS = (
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebService]:
+    monkeypatch.setattr(outbox_records, "PAUSE_S", PAUSE_S)
     with running(WebService()) as service:
         monkeypatch.setenv("NOTIFY_URL", f"json://127.0.0.1:{service.port}/{SECRET}")
         yield service
@@ -193,10 +196,7 @@ def test_a_message_of_a_service_that_is_away_leaves_when_it_is_back(repo: Path, 
     add(repo, "a", MAKES)
     web.fail = [503]
     holdfast(repo, "run")
-    [left] = state(repo).outbox.values()
-    assert (web.fired, left.tries, left.parked, web.received) == (1, 1, "", [])
-    holdfast(repo, "outbox", "--retry", left.key)
-    holdfast(repo, "run")
+    assert web.fired == 1, "the fault did not fire"
     assert web.titles == [f"{repo.name}: a has landed"] and not state(repo).outbox
 
 
@@ -256,10 +256,7 @@ def test_the_cache_of_ntfy_is_asked_before_a_message_is_repeated(
     add(repo, "a", MAKES)
     web.fail = ["keep"]
     holdfast(repo, "run")
-    [left] = state(repo).outbox.values()
-    assert (web.fired, len(web.received), left.parked) == (1, 1, "")
-    holdfast(repo, "outbox", "--retry", left.key)
-    holdfast(repo, "run")
+    assert web.fired == 1, "the fault did not fire"
     assert len(web.received) == 1 and len(web.polls) == 1 and not state(repo).outbox
 
 

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,17 +20,19 @@ from holdfast.domain.messages import outbox_records
 from holdfast.domain.messages.outbox_records import Outgoing
 from holdfast.engine.context import RunContext
 from holdfast.engine.effects import POINTS
+from holdfast.integrations.outbox import sender
 from holdfast.integrations.outbox.publish import PUBLISH_POINTS
-from holdfast.integrations.outbox.sender import Sender
+from holdfast.integrations.outbox.sender import TRIES_AWAITED, Sender
 from holdfast.orchestrator.loop import Loop
+from holdfast.orchestrator.wakeup import LEAVE
 from holdfast.storage.records.ledger import LineLedger
 from holdfast.wiring import run_context
 from kit import TOP
 from kit.program import QUICK, holdfast
 from kit.project import add, layout, sound, state
-from kit.receiver import ASKABLE, MUTE, publishers, queue, received
+from kit.receiver import ASKABLE, MUTE, PAUSE_S, publishers, queue, received
 from kit.server import served
-from kit.waiting import wait_for
+from kit.waiting import WAIT_S_MAX, wait_for
 
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "5"))
 KEYS = ("one", "two", "three")
@@ -51,8 +54,9 @@ def killable(repo: Path, inbox: Path, *arguments: str, points: str = "") -> int:
 
 @pytest.fixture
 def inbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the messages of runs in this process end."""
+    """Where the messages of runs in this process end; a failed one is tried again soon."""
     path = tmp_path / "inbox"
+    monkeypatch.setattr(outbox_records, "PAUSE_S", PAUSE_S)
     monkeypatch.setattr(wiring, "build_publishers", lambda *_: publishers(path))
     return path
 
@@ -77,26 +81,61 @@ def test_a_message_waits_for_the_one_before_it(repo: Path, inbox: Path) -> None:
     assert inbox.read_text().split() == ["first", "second"]
 
 
-def test_a_failed_message_is_kept_and_a_run_does_not_wait_for_it(repo: Path, inbox: Path) -> None:
+def test_a_run_waits_for_a_receiver_that_comes_back(repo: Path, inbox: Path) -> None:
     with short_run(repo) as context:
         queue(context, "late", trouble="away")
-    assert "nobody is there" in holdfast(repo, "run", "--plain")
+    told = holdfast(repo, "run", "--plain")
+    assert "nobody is there" in told and "by itself" in told and "waits to be sent" not in told
+    assert received(inbox) == {"late": 1} and holdfast(repo, "outbox") == "Nothing waits to be sent.\n"
+    sound(repo)
+
+
+def test_a_message_whose_receiver_stays_away_is_kept_and_the_run_ends(repo: Path, inbox: Path) -> None:
+    with short_run(repo) as context:
+        queue(context, "late", trouble="away", troubled_tries=3)
+    told = holdfast(repo, "run", "--plain")
+    assert told.splitlines()[-1].strip() == "1 message waits to be sent; `holdfast outbox`"
     [left] = state(repo).outbox.values()
-    assert (left.tries, left.parked, received(inbox)) == (1, "", {}) and left.not_before > 0
+    assert (left.tries, left.parked, received(inbox)) == (TRIES_AWAITED, "", {}) and left.not_before > 0
     assert "nobody is there" in holdfast(repo, "outbox")
     holdfast(repo, "outbox", "--retry", "late")
     holdfast(repo, "run")
-    assert received(inbox) == {"late": 1} and holdfast(repo, "outbox") == "Nothing waits to be sent.\n"
+    assert received(inbox) == {"late": 1} and not state(repo).outbox
+
+
+def test_a_run_does_not_wait_for_a_try_that_is_far_off(
+    repo: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_records, "PAUSE_S", 3600.0)
+    with short_run(repo) as context:
+        queue(context, "late", trouble="away")
+    assert "1 message waits to be sent" in holdfast(repo, "run", "--plain")
+    assert state(repo).outbox["late"].tries == 1
+
+
+def test_a_run_that_is_asked_to_stop_does_not_wait_for_the_next_try(
+    repo: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Far enough that the run would wait for it for ever, as seen from here.
+    monkeypatch.setattr(outbox_records, "PAUSE_S", 3600.0)
+    monkeypatch.setattr(sender, "AWAITED_S_MAX", 7200.0)
+    with run_context(App.find(repo, environ=QUICK)) as context:
+        queue(context, "late", trouble="away")
+        loop = Loop(context)
+        running = threading.Thread(target=loop.run)
+        running.start()
+        wait_for(lambda: context.ledger.state.outbox["late"].reason, "a try has failed")
+        assert loop.connections.is_busy and not loop.connections.sender.is_sending
+        loop.stop(LEAVE)
+        running.join(WAIT_S_MAX)
+        assert not running.is_alive() and context.ledger.state.outbox["late"].tries == 1
 
 
 def test_a_lost_answer_is_asked_for_and_the_message_not_repeated(repo: Path, inbox: Path) -> None:
     with short_run(repo) as context:
         queue(context, "lost", trouble="loses")
-    holdfast(repo, "run")
-    assert received(inbox) == {"lost": 1}, "the fault did not fire"
-    assert "lost" in state(repo).outbox, "nobody knows yet"
-    holdfast(repo, "outbox", "--retry", "lost")
-    holdfast(repo, "run")
+    told = holdfast(repo, "run", "--plain")
+    assert "the line was cut" in told, "the fault did not fire"
     assert received(inbox) == {"lost": 1} and not state(repo).outbox
 
 
@@ -154,10 +193,8 @@ def test_a_kill_at_each_point_loses_and_doubles_nothing(repo: Path, inbox: Path,
 def test_a_kill_while_the_receiver_is_asked_repeats_nothing(repo: Path, inbox: Path) -> None:
     with short_run(repo) as context:
         queue(context, "lost", trouble="loses")
-    holdfast(repo, "run")
-    holdfast(repo, "outbox", "--retry", "lost")
     assert killable(repo, inbox, "run", points="publish.asked:1") == -signal.SIGKILL, "the fault did not fire"
-    holdfast(repo, "outbox", "--retry", "lost", code=0)
+    assert received(inbox) == {"lost": 1} and "lost" in state(repo).outbox
     holdfast(repo, "run")
     assert received(inbox) == {"lost": 1} and not state(repo).outbox
 
@@ -182,7 +219,7 @@ def test_an_error_that_ends_the_journal_ends_the_run(repo: Path, inbox: Path, mo
     class Broken(Exception):
         pass
 
-    def breaks(sender: Sender, message: Outgoing) -> None:
+    def breaks(_: Sender, message: Outgoing) -> None:
         raise Broken
 
     monkeypatch.setattr(Sender, "_send", breaks)

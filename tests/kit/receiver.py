@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import wiring
+from holdfast.domain.messages import outbox_records
 from holdfast.domain.messages.outbox_records import MessageQueued, Outgoing
 from holdfast.errors import PublishFailed, PublishRefused, PublishUnclear
 from holdfast.integrations.outbox.sender import queue_messages
 
 ASKABLE, MUTE = "askable", "mute"
+# Behind a failed try: the tests would wait for seconds otherwise.
+PAUSE_S = 0.05
 
 
 class FileReceiver:
-    """A line for each message that reached it. What a message's content says under `trouble` happens in its first try:
-    `away`, `refuses`, `loses` the answer."""
+    """A line for each message that reached it. What a message's content says under `trouble` happens in its first try,
+    or in as many as `troubled_tries` says: `away`, `refuses`, `loses` the answer."""
 
     def __init__(self, path: Path, can_be_asked: bool = True) -> None:
         self.path, self.can_be_asked = path, can_be_asked
@@ -32,7 +35,8 @@ class FileReceiver:
         return {"at": "receiver"} if received(self.path)[message.key] else None
 
     def send(self, message: Outgoing) -> dict[str, Any]:
-        trouble = message.content.get("trouble", "") if message.tries == 1 else ""
+        is_troubled = message.tries <= message.content.get("troubled_tries", 1)
+        trouble = message.content.get("trouble", "") if is_troubled else ""
         if trouble == "away":
             raise PublishFailed(key=message.key, reason="nobody is there")
         if trouble == "refuses":
@@ -63,5 +67,6 @@ if __name__ == "__main__":
     from holdfast.cli.main import main
 
     at = Path(sys.argv.pop(1))
+    outbox_records.PAUSE_S = PAUSE_S
     wiring.build_publishers = lambda *_: publishers(at)  # type: ignore[assignment,return-value]
     sys.exit(main())

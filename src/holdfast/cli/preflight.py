@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.domain.task import AT_WORK, TaskState
+from holdfast.domain.task import AT_WORK, OVER, TaskState
 from holdfast.errors import BranchDeleted, DetachedHead, HoldfastError, NoAgent, NoBranch, NoCommit
 from holdfast.storage.files.json_file import read_json
 
@@ -57,14 +57,16 @@ def preflight(app: App, *, with_goal: bool = False) -> list[str]:
         wanted.setdefault(goal, _example(goal))
     missing = {name: why for name, made in wanted.items() if (why := missing_agent(known, name, made))}
     is_idle = missing.keys() == wanted.keys() and not any(row.state in _UNDER_WAY for row in overview.rows.values())
-    if missing and (is_idle or (with_goal and goal in missing)):
-        raise NoAgent(missing=" ".join(missing.values()))
+    no_agent = NoAgent(missing=" ".join(missing.values()))
+    if missing and ((is_idle and not _has_other_work(app, overview)) or (with_goal and goal in missing)):
+        raise no_agent
     chosen = [choose(made, app.config) for made in wanted.values()]
     asked = [
         *((each.agent, each.model) for each in chosen),
         *((each.agent, each.model or "") for each in app.config.cascade),
     ]
-    told = (word,) if (word := sandbox.unconfined(app.config.sandbox)) else ()
+    told = [str(no_agent)] if missing and is_idle else []
+    told += [word] if (word := sandbox.unconfined(app.config.sandbox)) else []
     foreign = foreign_code.of_all(app.repo, app.layout, app.config, overview.unfinished)
     warned = [f"{each.sentence()} To mend it, {each.advice()}" for each in foreign]
     return [*told, *warned, *_about_checkout(app), *unpriced(app.config, known, asked)]
@@ -160,6 +162,15 @@ def wanted_agents(config: Config, overview: Overview) -> dict[str, Definition]:
         made = overview.files[row.id].definition
         wanted.setdefault(choose(made, config, overview.view.state.tasks.get(row.id)).agent, made)
     return wanted
+
+
+def _has_other_work(app: App, overview: Overview) -> bool:
+    """Whether a run has to do with others: messages to send, pull requests to look after, tasks that may arrive."""
+    state = overview.view.state
+    pulls = (task for task in state.tasks.values() if task.pull is not None and task.state not in OVER)
+    # A parked message waits for a person, not for a run.
+    messages = (each for each in state.outbox.values() if not each.parked)
+    return bool(any(messages) or any(pulls) or app.config.sources or app.layout.triggers.exists())
 
 
 def missing_agent(known: Mapping[str, Agent], name: str, made: Definition | None = None) -> str:

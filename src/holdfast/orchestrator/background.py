@@ -134,7 +134,7 @@ class Connections:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is to leave now, or must be asked once: a run does not end before."""
+        """Whether something is to leave now or soon, or must be asked once: a run does not end before."""
         end = self._ledger.position
         # Set before it is looked for: one that comes to the end meanwhile wakes the loop.
         self._is_awaited = True
@@ -144,7 +144,7 @@ class Connections:
     @property
     def is_telling(self) -> bool:
         """Whether a run that was stopped still waits, for a moment, until the message of its end has left."""
-        return monotonic() < self._tells_until and self.sender.is_busy
+        return monotonic() < self._tells_until and self.sender.is_sending
 
     def tell_end(self) -> bool:
         """Queues what is to leave before the run ends; whether there was anything."""

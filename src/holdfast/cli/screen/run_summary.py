@@ -54,6 +54,8 @@ def summary(loop: Loop, left: list[str]) -> Iterator[str]:
         more = f" and {len(files) - LEFT_TOLD_MAX} more" if len(files) > LEFT_TOLD_MAX else ""
         yield f"  {plural(len(files), 'file')} cannot be used: {', '.join(files[:LEFT_TOLD_MAX])}{more}"
         yield f"    next: mend {'it' if len(files) == 1 else 'them'} (`holdfast list` says why), then holdfast run"
+    if messages := len(loop.context.ledger.state.outbox):
+        yield f"  {plural(messages, 'message waits', 'messages wait')} to be sent; `holdfast outbox`"
 
 
 def _is_merely_ready(loop: Loop, name: str) -> bool:

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.domain.effect_entries import PublishIntended
-from holdfast.domain.messages.outbox_records import MessageFlagged, MessageQueued, Outgoing, next_due, next_moment
+from holdfast.domain.messages.outbox_records import (
+    MessageFlagged,
+    MessageQueued,
+    Outgoing,
+    is_ready,
+    next_due,
+    next_moment,
+)
 from holdfast.engine.context import Note, RunContext
 from holdfast.engine.effects import carry_out
 from holdfast.errors import HoldfastError, PublishFailed, PublishRefused, PublishUnclear, is_fatal
@@ -23,6 +30,10 @@ ACTOR = "outbox"
 # How long it sleeps at most: the clock of messages is the wall's, and that may be set.
 SLEEP_S_MAX = 60.0
 CLOSE_S_MAX = 10.0
+# A run that is over otherwise waits for a message that is to be tried again soon: most receivers that fail once are
+# back in seconds, and nobody would send it before the next run. One that stays away holds no run up for longer than
+# the first pauses take, which are 5 and 10 seconds.
+TRIES_AWAITED, AWAITED_S_MAX = 3, 15.0
 
 
 def queue_messages(ledger: Ledger, messages: Sequence[MessageQueued], actor: str = ACTOR) -> list[str]:
@@ -72,8 +83,19 @@ class Sender:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a message is under way, or due now: a run does not end before."""
+        """Whether a message is under way, or due now or soon: a run does not end by itself before."""
+        return self.is_sending or self._is_awaited()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a message is under way, or due now."""
         return self._is_sending or self._due() is not None
+
+    def _is_awaited(self) -> bool:
+        """Whether one that has failed is tried again so soon that the run waits. This thread wakes the loop then."""
+        outbox, until = self._context.ledger.state.outbox.copy(), self._context.clock() + AWAITED_S_MAX
+        tried = (each for each in outbox.values() if 0 < each.tries < TRIES_AWAITED and is_ready(outbox, each))
+        return any(each.not_before <= until for each in tried)
 
     def _due(self) -> Outgoing | None:
         # A copy: another thread may append meanwhile.
