@@ -184,7 +184,7 @@ def wire(app: App, layout: Layout, ledger: FileLedger, auditor: Auditor, note: N
         resolve_sandbox=sandbox.resolved,
         clock=app.clock,
         auditor=auditor,
-        triggers=TriggersHolder(layout.triggers, app.repo),
+        triggers=TriggersHolder(layout.triggers, app.repo, branch_prefix=app.config.pull_requests.branch_prefix),
         note=note,
         unconfined=sandbox.unconfined(app.config.sandbox) if works else "",
     )

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast.integrations.triggers.trigger_file import TriggerConfig, read
+from holdfast.storage.journal.reader import Chain
 from kit.project import layout
 from kit.server import Answer, Client
 
@@ -66,6 +68,16 @@ def read_text(folder: Path, text: str) -> TriggerConfig:
     path = folder / "triggers.yaml"
     path.write_text(text)
     return read(path)
+
+
+def cut_off(repo: Path, kept: int) -> None:
+    """Leaves so many entries of the append of the one delivery: the delivery, its task, its judgement."""
+    (run,) = Chain(layout(repo).wal).runs()
+    lines = run.path.read_bytes().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if b'"delivery_received"' in line)
+    os.truncate(run.path, sum(map(len, lines[: first + kept])))
+    for path in layout(repo).backlog_open.glob("*.yaml"):
+        path.unlink()
 
 
 # -- signatures -------------------------------------------------------------------------------------------------------

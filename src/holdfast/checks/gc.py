@@ -53,6 +53,7 @@ DAY_S = 86_400
 CANCELLED = "cancelled"
 # A blob is put before the record that names it, also by a runner that outlives the orchestrator.
 BLOB_AGE_S_MIN = DAY_S
+_OF_DELIVERIES = ("delivery_received", "delivery_judged")
 _DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _CHUNK = 1 << 20
 # Files beside the journal that name blobs.
@@ -169,7 +170,8 @@ class Collector:
 
     def _first_names(self) -> Iterator[str]:
         for _, entry in FileLedgerReader(self._layout).read():
-            if entry.decision_type == "delivery_received" and entry.timestamp < self._clock() - BODY_S_KEPT:
+            # The key of a judgement may have the body's digest.
+            if entry.decision_type in _OF_DELIVERIES and entry.timestamp < self._clock() - BODY_S_KEPT:
                 continue
             yield blob_named_by(entry)[0]
             yield from map(bytes.decode, _DIGEST.findall(msgspec.json.encode([entry.inputs, entry.output])))

@@ -12,6 +12,8 @@ from holdfast.config.secret_refs import SecretRef
 from holdfast.config.sections import ENTRIES_MAX, Seconds, Text
 
 LandBy = Literal["merge", "pull_request"]
+# By it the branches of tasks are told from those of people, also in events about them.
+BRANCH_PREFIX = "holdfast/"
 ForgeName = Literal["github", "gitlab"]
 
 
@@ -35,7 +37,7 @@ class PullRequestSettings(msgspec.Struct, frozen=True):
     token: Annotated[
         SecretRef | None, Meta(description="reference to the token; null: env:GITHUB_TOKEN or env:GITLAB_TOKEN")
     ] = None
-    branch_prefix: Annotated[Text, Meta(description="the branch of a task is this and the task's id")] = "holdfast/"
+    branch_prefix: Annotated[Text, Meta(description="the branch of a task is this and the task's id")] = BRANCH_PREFIX
     draft: Annotated[bool, Meta(description="pull requests are opened as drafts")] = False
     labels: Annotated[tuple[Text, ...], Meta(max_length=ENTRIES_MAX, description="labels of a new pull request")] = ()
     reviewers: Annotated[

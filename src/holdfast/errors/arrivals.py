@@ -31,5 +31,5 @@ class PatternInvalid(InputError):
 
 
 class TriggersUnusable(InputError):
-    """{place}: {reason}. Nothing was changed, and no rule of the file counts until it is mended; `holdfast triggers
-    list` reads it again."""
+    """{place}: {reason}. Nothing was changed: a living run goes on with the rules that it has read, and one that begins
+    before the file is mended has none; `holdfast triggers list` reads it again."""

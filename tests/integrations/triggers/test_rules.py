@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.checks.trigger_health import triggers_part
+from holdfast.config.trackers import SourceSettings
 from holdfast.domain.triggers.trigger_records import FIRINGS_KEPT, DeliveryJudged, RuleFacts, RuleOutcome, TriggerFacts
 from holdfast.domain.triggers.trigger_records import judge as fold_judged
 from holdfast.errors import TriggersUnusable
@@ -26,6 +28,7 @@ from holdfast.integrations.triggers.rules import (
     refusal,
 )
 from kit import deliveries as kit
+from kit.project import layout
 
 EVENT = TriggerEvent(
     source="github",
@@ -196,6 +199,28 @@ def test_a_file_that_breaks_changes_nothing_until_it_is_mended(tmp_path: Path) -
         TriggersHolder(path, tmp_path).current()
 
 
+@pytest.mark.parametrize(
+    ("on", "condition", "is_twice"),
+    [
+        ("{source: github, kind: issues.labeled}", "{}", True),
+        ("{source: github}", "{repositories: [acme/*]}", True),
+        ("{source: github, kind: issues.*}", "{repositories: [acme/other]}", False),
+        ("{source: github, kind: [push, issue_comment.*]}", "{}", False),
+        ("{source: gitlab, kind: issue.*}", "{}", False),
+    ],
+)
+def test_the_doctor_names_a_rule_for_issues_that_a_tracker_brings_too(
+    repo: Path, on: str, condition: str, is_twice: bool
+) -> None:
+    kit.configure(repo, f"- name: twice\n  on: {on}\n  if: {condition}\n  task: {{goal: x}}\n")
+    trackers = [
+        SourceSettings(name="gh", tracker="github", project="acme/widgets", token="env:TOKEN"),
+        SourceSettings(name="ops", tracker="jira", project="OPS", token="env:TOKEN", url="https://x.example", user="a"),
+    ]
+    found = triggers_part(repo, layout(repo), TriggerFacts(), True, trackers).findings
+    assert [("gh" in each.said, "rule twice" in each.said) for each in found] == [(True, True)] * is_twice
+
+
 def test_a_file_of_comments_and_no_file_have_no_rules(tmp_path: Path) -> None:
     assert not kit.read_text(tmp_path, "# nothing\n\n").rules
     assert not TriggersHolder(tmp_path / "none", tmp_path).current().rules
@@ -216,7 +241,7 @@ def test_a_file_of_comments_and_no_file_have_no_rules(tmp_path: Path) -> None:
     ],
 )
 def test_our_own_events_are_known_by_their_actor_and_their_marks(changed: dict[str, Any], is_own: bool) -> None:
-    assert bool(own_reason(replace(EVENT, **changed), ["holdfast-bot"])) is is_own
+    assert bool(own_reason(replace(EVENT, **changed), ["holdfast-bot"], "holdfast/")) is is_own
 
 
 def rule(**more: Any) -> TriggerRule:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ import pytest
 from holdfast.errors import DeliveryUnreadable, SignatureRefused
 from holdfast.integrations.triggers import signatures
 from holdfast.integrations.triggers.event import Delivery, Handshake, TriggerEvent, TriggerSource
+from holdfast.integrations.triggers.holder import TriggersHolder
 from holdfast.integrations.triggers.registry import SOURCES
+from holdfast.integrations.triggers.rules import own_reason
 from holdfast.integrations.triggers.trigger_file import TriggerConfig
 from holdfast.integrations.triggers.webhook import WebhookSettings, WebhookSource
 from kit import deliveries as kit
@@ -198,6 +201,57 @@ def test_a_question_of_the_service_about_us_is_answered(
 ) -> None:
     found = config.sources[source].handshake(delivery(json.dumps(payload).encode()))
     assert found == Handshake(answer)
+
+
+OUR_BRANCH, OUR_COMMIT = "holdfast/gh-1", {"message": "Fix it\n\nHoldfast-Task: gh-1\n"}
+OUR_TEXT = "Goal\n" + "x" * 29_000 + "\n<!-- holdfast: pr:gh-1:abc -->"
+REQUEST = {"number": 1, "title": "x", "body": "", "base": {"ref": "main"}, "head": {"ref": "work"}}
+OWN: list[tuple[str, str, dict[str, Any]]] = [
+    ("github", "workflow_run", {"workflow_run": {"head_branch": OUR_BRANCH}}),
+    ("github", "workflow_run", {"workflow_run": {"head_branch": "main", "head_commit": OUR_COMMIT}}),
+    ("github", "workflow_job", {"workflow_job": {"head_branch": OUR_BRANCH}}),
+    ("github", "check_run", {"check_run": {"check_suite": {"head_branch": OUR_BRANCH}}}),
+    ("github", "check_run", {"check_run": {"pull_requests": [{"head": {"ref": OUR_BRANCH}}]}}),
+    ("github", "check_suite", {"check_suite": {"head_branch": OUR_BRANCH}}),
+    ("github", "check_suite", {"check_suite": {"head_branch": "x", "head_commit": OUR_COMMIT}}),
+    ("github", "push", {"ref": f"refs/heads/{OUR_BRANCH}", "deleted": True, "commits": [], "head_commit": None}),
+    ("github", "delete", {"ref": OUR_BRANCH, "ref_type": "branch"}),
+    ("github", "pull_request", {"pull_request": {**REQUEST, "head": {"ref": OUR_BRANCH}}}),
+    ("github", "pull_request_review", {"review": {"body": "No"}, "pull_request": {**REQUEST, "body": OUR_TEXT}}),
+    ("github", "pull_request_review_comment",
+     {"comment": {"body": "No"}, "pull_request": {**REQUEST, "head": {"ref": OUR_BRANCH}}}),
+    ("github", "issue_comment", {"comment": {"body": "No"}, "issue": {"pull_request": {}, "body": OUR_TEXT}}),
+    ("gitlab", "", {"object_kind": "note", "merge_request": {"source_branch": OUR_BRANCH}}),
+    ("gitlab", "", {"object_kind": "note", "merge_request": {"source_branch": "work", "description": OUR_TEXT}}),
+    ("gitlab", "", {"object_kind": "merge_request", "object_attributes": {"source_branch": OUR_BRANCH}}),
+    ("gitlab", "", {"object_kind": "pipeline", "object_attributes": {"ref": OUR_BRANCH}}),
+    ("gitlab", "", {"object_kind": "pipeline", "object_attributes": {"ref": "main"}, "commit": OUR_COMMIT}),
+    ("gitlab", "", {"object_kind": "pipeline", "merge_request": {"source_branch": OUR_BRANCH}}),
+    ("gitlab", "", {"object_kind": "build", "ref": OUR_BRANCH}),
+    ("gitlab", "", {"object_kind": "push", "ref": f"refs/heads/{OUR_BRANCH}", "commits": []}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "event", "payload"), OWN)
+def test_an_event_about_our_branches_and_requests_is_ours_whoever_caused_it(
+    config: TriggerConfig, source: str, event: str, payload: dict[str, Any]
+) -> None:
+    made = normal(config, source, {**payload, "sender": {"login": "ada"}}, {"X-GitHub-Event": event})
+    assert own_reason(made, (), config.branch_prefix)
+    text = (
+        json.dumps(payload).replace("holdfast/", "work/").replace("<!-- holdfast", "<!-- ours").replace("Holdfast-", "")
+    )
+    assert not own_reason(normal(config, source, text.encode(), {"X-GitHub-Event": event}), (), config.branch_prefix)
+
+
+def test_the_prefix_of_our_branches_is_that_of_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "triggers.yaml").write_text(kit.SOURCES)
+    config = TriggersHolder(tmp_path / "triggers.yaml", tmp_path, branch_prefix="bot/").current()
+    reasons = [
+        own_reason(normal(config, "github", {"ref": f"refs/heads/{name}"}), (), config.branch_prefix)
+        for name in ("bot/x", "holdfast/x")
+    ]
+    assert reasons == ["the branch bot/x is ours", ""]
 
 
 @pytest.mark.parametrize("name", SIGNERS)

@@ -20,7 +20,6 @@ from holdfast.decisions.connections.deliveries import DELIVERY_POINTS
 from holdfast.ledgers.reader import FileLedgerReader
 from holdfast.server.access.delivery_quotas import AT_ONCE, BYTES_AT_ONCE, DeliveryQuotas
 from holdfast.server.problems import Problem
-from holdfast.storage.journal.reader import Chain
 from holdfast.storage.records.blobs import Blobs
 from kit import TOP
 from kit import deliveries as kit
@@ -172,6 +171,8 @@ def test_a_file_that_breaks_while_the_server_lives_changes_nothing(repo: Path) -
         path.write_text("sources: [")
         assert send(server, kit.issue(number=2, title="Still"), "b").json["tasks"] == ["still"]
         assert "line 2" in server.operator.get("/triggers")["problem"]
+        for said in (holdfast(repo, "triggers", "list", code=2), holdfast(repo, "doctor", code=20)):
+            assert "a living run goes on with the rules that it has read" in " ".join(said.split())
         path.write_text("")
         assert send(server, kit.issue(number=3), "c").status == 404
     path.write_text("sources: [")
@@ -209,7 +210,7 @@ def test_a_rule_that_fires_on_what_it_made_is_set_aside_until_a_person_enables_i
     kit.configure(repo, RULE.replace("issue-{event.number}", "'{event.id}'"))
     with served(repo, **kit.VARIABLES) as server:
         send(server, kit.issue(title="Fix the loop"), "d-0")
-        answers = [send(server, kit.issue(body="about fix-loop"), f"d-{n}").json["tasks"] for n in range(1, 7)]
+        answers = [send(server, kit.issue(body=f"{n} on fix-loop"), f"d-{n}").json["tasks"] for n in range(1, 7)]
     assert [bool(each) for each in answers] == [True, True, True, False, False, False]
     assert "on what it had made itself" in state(repo).connections.triggers.rules["fix"].set_aside
     assert "holdfast triggers enable fix" in holdfast(repo, "doctor", code=20)
@@ -253,12 +254,7 @@ def test_a_delivery_that_a_kill_cut_off_is_completed_by_the_next_run(repo: Path,
     with served(repo, **kit.VARIABLES) as server:
         send(server, kit.issue(number=1, title="Fix it once"), "d-1")
         server.kill()
-    (run,) = Chain(layout(repo).wal).runs()
-    lines = run.path.read_bytes().splitlines(keepends=True)
-    first = next(number for number, line in enumerate(lines) if b'"delivery_received"' in line)
-    os.truncate(run.path, sum(map(len, lines[: first + kept])))
-    for path in layout(repo).backlog_open.glob("*.yaml"):
-        path.unlink()
+    kit.cut_off(repo, kept)
     assert len(state(repo).connections.triggers.unjudged) == (1 <= kept < 3)
     if kept:
         assert ("pending" in holdfast(repo, "check", code=None)) or kept == 3
@@ -276,12 +272,7 @@ def test_a_delivery_whose_source_is_gone_is_judged_with_that_reason(repo: Path) 
     with served(repo, **kit.VARIABLES) as server:
         send(server, kit.issue(number=1), "d-1")
         server.kill()
-    (run,) = Chain(layout(repo).wal).runs()
-    lines = run.path.read_bytes().splitlines(keepends=True)
-    first = next(number for number, line in enumerate(lines) if b'"delivery_received"' in line)
-    os.truncate(run.path, sum(map(len, lines[: first + 1])))
-    for path in layout(repo).backlog_open.glob("*.yaml"):
-        path.unlink()
+    kit.cut_off(repo, 1)
     kit.configure(repo, sources="sources: {}\n")
     holdfast(repo, "run")
     (judged,) = entries(repo, "delivery_judged")
@@ -353,5 +344,8 @@ def test_every_example_of_the_page_is_a_file_that_can_be_used(tmp_path: Path) ->
     for block in blocks:
         assert kit.read_text(tmp_path, block).path
     assert len(blocks[0].splitlines()) == 10
-    rule = kit.read_text(tmp_path, blocks[0]).rules[0]
-    assert rule.name == "fix-issues" and rule.on.kinds == ("issues.labeled",)
+    for block in blocks[:2]:
+        rule = kit.read_text(tmp_path, block).rules[0]
+        assert rule.name == "fix-issues" and rule.on.kinds == ("issues.labeled",)
+    assert page.index("## A GitHub webhook to a landed pull request, in ten lines") < page.index(blocks[1])
+    assert len(blocks[1].splitlines()) == 10 and blocks[1].count("land: pull_request") == 1

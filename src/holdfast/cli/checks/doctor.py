@@ -211,7 +211,7 @@ def _state_parts(app: App, has_git: bool) -> Iterator[Part]:
         end = view.found.end.ref if view.found.end else None
         yield health.witnesses_part(view.layout, view.state, end, app.repo if has_git else None)
     yield health.attempts_part(view.layout, tasks)
-    yield triggers_part(app.repo, view.layout, view.state.connections.triggers, is_run)
+    yield triggers_part(app.repo, view.layout, view.state.connections.triggers, is_run, app.config.sources)
     overview = read_overview(app)
     yield _tasks_part(overview)
     yield _agents_part(app.config, overview)

@@ -93,7 +93,7 @@ def _test(app: App, path: Path, source: str, event: str, *, as_json: bool) -> No
     from holdfast.integrations.triggers.trigger_file import read
     from holdfast.views.connections.triggers import verdicts
 
-    config = read(app.layout.triggers)
+    config = read(app.layout.triggers, app.config.pull_requests.branch_prefix)
     found = _event(config, path, source, event)
     told = verdicts(config, found, app.read().state.connections.triggers, app.clock())
     if as_json:

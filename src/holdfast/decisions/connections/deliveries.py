@@ -57,9 +57,13 @@ T = TypeVar("T")
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery that is verified and read, and its body on disk. `own`: why it is one of ours."""
+    """A delivery that is verified and read, and its body on disk. `own`: why it is one of ours.
+
+    `key`: under which it is judged: its own, or that of its body where only the body is signed.
+    """
 
     received: DeliveryReceived
+    key: str
     event: TriggerEvent
     own: str
     matches: list[Match]
@@ -96,9 +100,14 @@ def read_arrival(config: TriggerConfig, name: str, delivery: Delivery, at: float
         headers=kept,
         slot=slot,
     )
-    own = own_reason(event, source.ours)
+    own = own_reason(event, source.ours, config.branch_prefix)
     found = [] if own else [each for each in matches(config.rules, event, config.patterns) if not each.reason]
-    return Arrival(received=received, event=event, own=own, matches=found, breaker=config.breaker)
+    key = _body_key(received) if source.is_known_by_body else received.idempotency_key
+    return Arrival(received=received, key=key, event=event, own=own, matches=found, breaker=config.breaker)
+
+
+def _body_key(received: DeliveryReceived) -> str:
+    return f"{received.source}:sha256:{received.body}"
 
 
 class Intake:
@@ -119,13 +128,28 @@ class Intake:
     def take(self, decision: DecisionContext, arrival: Arrival) -> DeliveryJudged:
         """Journals a delivery and what follows from it; of one that came before, says what followed."""
         key = arrival.received.idempotency_key
-        if (before := self.known(decision, key)) is not None:
+        if (before := self._before(decision, arrival)) is not None:
             return before
         with decision.ledger.together():
             if decision.ledger.pairing.find_executed("delivery_received", key) is None:
                 self._append(decision, "delivery_received", arrival.received)
             point("delivery.received")
-            return self.judge(decision, arrival, key)
+            return self.judge(decision, arrival, arrival.key)
+
+    def _before(self, decision: DecisionContext, arrival: Arrival) -> DeliveryJudged | None:
+        """What followed from the same delivery; where only the body is signed, also from the same body."""
+        received, key = arrival.received, arrival.key
+        if (found := self.known(decision, received.idempotency_key)) is not None or key == received.idempotency_key:
+            return found
+        if (found := self.known(decision, key)) is not None:
+            return found
+        if (entry := decision.ledger.find("delivery_received", received.idempotency_key)) is not None:
+            # The same id with another body, or one that a kill cut off.
+            return self.known(decision, _body_key(msgspec.convert(entry.inputs, DeliveryReceived)))
+        for left in list_left(decision):
+            if (left.source, left.body) == (received.source, received.body):
+                return _judge_left(decision, self, decision.context.triggers.current(), left)
+        return None
 
     def judge(self, decision: DecisionContext, arrival: Arrival, key: str) -> DeliveryJudged:
         """`key`: the delivery's own, or one for judging it again."""
@@ -136,7 +160,8 @@ class Intake:
             idempotency_key=key, delivery=delivery, at=now, outcomes=outcomes, own=arrival.own[:REASON_CHARS_MAX]
         )
         self._append(decision, "delivery_judged", judged)
-        self._judged.keep(key, judged)
+        for each in {key, delivery}:
+            self._judged.keep(each, judged)
         point("delivery.judged")
         return judged
 
@@ -218,10 +243,11 @@ def _judge_left(
     except (DeliveryBodyGone, DeliveryUnreadable) as error:
         event = TriggerEvent(source=received.source, kind=received.kind, id=received.id)
         said = str(error)
-        arrival = Arrival(received=received, event=event, own=said, matches=[], breaker=config.breaker)
+        key = received.idempotency_key
+        arrival = Arrival(received=received, key=key, event=event, own=said, matches=[], breaker=config.breaker)
     with decision.ledger.together():
         if received.idempotency_key not in decision.ledger.state.connections.triggers.unjudged:
-            known = intake.known(decision, received.idempotency_key)
+            known = intake.known(decision, received.idempotency_key) or intake.known(decision, arrival.key)
             assert known is not None
             return known
-        return intake.judge(decision, arrival, received.idempotency_key)
+        return intake.judge(decision, arrival, arrival.key)

@@ -54,7 +54,8 @@ class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class DeliveryJudged(msgspec.Struct, frozen=True, kw_only=True):
-    """`idempotency_key` is the delivery's, with a suffix where it was judged again. `own`: why it is one of ours."""
+    """`idempotency_key` is the delivery's, with a suffix where it was judged again; where only the body is signed,
+    `<source>:sha256:<body>`, so that the same body under another id is found. `own`: why it is one of ours."""
 
     idempotency_key: str
     delivery: str

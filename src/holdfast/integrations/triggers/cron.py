@@ -53,6 +53,7 @@ class CronSource:
     settings_type: ClassVar[type[msgspec.Struct]] = CronSettings
     hears: ClassVar[bool] = False
     body_bytes_max: ClassVar[int] = 0
+    is_known_by_body = False
 
     def __init__(self, name: str, settings: CronSettings) -> None:
         self.name, self.settings = name, settings

@@ -44,6 +44,7 @@ class DiscordSource:
     settings_type: ClassVar[type[msgspec.Struct]] = DiscordSettings
     hears: ClassVar[bool] = True
     body_bytes_max: ClassVar[int] = 1 << 20
+    is_known_by_body = False
 
     def __init__(self, name: str, settings: DiscordSettings) -> None:
         self.name, self.ours, self._key = name, settings.ours, settings.public_key

@@ -14,6 +14,8 @@ from holdfast.errors import DeliveryUnreadable
 
 # Of a text in an event; the whole of it is in the body's blob.
 TITLE_CHARS_MAX, BODY_CHARS_MAX, NAME_CHARS_MAX, LIST_MAX = 500, 20_000, 300, 500
+# Our mark is the last line of a pull request, which the services let be so long.
+MARKED_CHARS_MAX = 1 << 20
 DEPTH_MAX = 64
 _ID = re.compile(r"[^A-Za-z0-9._:@+=-]+")
 _NESTS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++', re.DOTALL)
@@ -31,8 +33,9 @@ class TriggerEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, in the words of nobody's API. All texts are a stranger's, cut to a length.
 
     `kind` is the event and its action, as in `issues.labeled`. `id` is the delivery's own. `digest` is the SHA-256 of
-    the body. `label` is the one that was just added, `branch` the one that the event is about. `marks` are further
-    texts in which our marks are looked for, such as the messages of pushed commits. `payload` is the body, decoded.
+    the body. `label` is the one that was just added, `branch` the one that the event is about, `heads` those whose work
+    it is about, such as that of a pull request. `marks` are further texts in which our marks are looked for, such as
+    the messages of commits. `payload` is the body, decoded.
     """
 
     source: str
@@ -49,6 +52,7 @@ class TriggerEvent(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     digest: str = ""
+    heads: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
     payload: Any = None
 
@@ -63,7 +67,8 @@ class TriggerSource(Protocol):
     """One source of the settings. A plugin brings a class with these, and a row in `registry.py:SOURCES`.
 
     `settings_type` is the form of its settings. `hears`: deliveries come by HTTP. `body_bytes_max`: of one body.
-    `kept_headers`: those that `normalise` needs, which are journalled.
+    `kept_headers`: those that `normalise` needs, which are journalled. `is_known_by_body`: its signature covers neither
+    id nor time, so that the same body under another id is the delivery that came before.
     """
 
     settings_type: ClassVar[type[msgspec.Struct]]
@@ -71,6 +76,7 @@ class TriggerSource(Protocol):
     body_bytes_max: ClassVar[int]
     name: str
     ours: tuple[str, ...]
+    is_known_by_body: bool
 
     @property
     def kept_headers(self) -> tuple[str, ...]: ...

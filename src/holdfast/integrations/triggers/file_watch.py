@@ -46,6 +46,7 @@ class FileWatchSource:
     settings_type: ClassVar[type[msgspec.Struct]] = FileWatchSettings
     hears: ClassVar[bool] = False
     body_bytes_max: ClassVar[int] = 0
+    is_known_by_body = False
 
     def __init__(self, name: str, settings: FileWatchSettings) -> None:
         self.name, self.settings = name, settings

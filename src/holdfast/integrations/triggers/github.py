@@ -1,7 +1,7 @@
 """GitHub: webhooks of a repository, an organisation or an app.
 
-Signed with HMAC-SHA256 over the body. There is no time in a delivery, so that an old one is recognised by its id, which
-GitHub keeps when it delivers again.
+Signed with HMAC-SHA256 over the body. There is no time in a delivery, and its id, which GitHub keeps when it
+delivers again, is not signed: an old one is recognised by its id, and by its body.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from holdfast.errors import DeliveryUnreadable
 from holdfast.integrations.triggers.event import (
     BODY_CHARS_MAX,
     LIST_MAX,
+    MARKED_CHARS_MAX,
     TITLE_CHARS_MAX,
     Delivery,
     Handshake,
@@ -37,6 +38,7 @@ _SUBJECTS = (
     "workflow_job", "deployment", "alert", "project_card", "project", "security_advisory", "package", "page", "label",
 )  # fmt: skip
 _SAID = ("comment", "review", *_SUBJECTS)
+_CHECKS = ("check_run", "check_suite")
 _TITLES = ("title", "name", "display_title", "note", "summary")
 _BODIES = ("body", "description")
 
@@ -57,6 +59,7 @@ class GitHubSource:
 
     def __init__(self, name: str, settings: GitHubSettings) -> None:
         self.name, self.ours, self._secret = name, settings.ours, settings.secret
+        self.is_known_by_body = True
 
     @property
     def kept_headers(self) -> tuple[str, ...]:
@@ -100,7 +103,8 @@ class GitHubSource:
             labels=next((names for each in about if (names := names_at(each, "labels", name="name"))), ()),
             paths=tuple(sorted(_changed(commits)))[:LIST_MAX],
             digest=delivery.digest,
-            marks=tuple(text_at(each, "message", most=BODY_CHARS_MAX) for each in pushed),
+            heads=_heads(payload),
+            marks=(*(text_at(each, "message", most=BODY_CHARS_MAX) for each in pushed), *_marked(payload)),
             payload=payload,
         )
 
@@ -141,6 +145,26 @@ def _branch(payload: dict[str, Any], about: list[Any]) -> str:
     ref = text_at(payload, "ref").removeprefix("refs/heads/").removeprefix("refs/tags/")
     based = first_text(payload, ("pull_request", "base", "ref"))
     return ref or based or _first(about, ("head_branch", "target_commitish", "ref"))
+
+
+def _heads(payload: dict[str, Any]) -> tuple[str, ...]:
+    """The branches whose work it is about: pushed, deleted, built, checked or to be merged."""
+    paths = (
+        ("ref",), ("pull_request", "head", "ref"), ("check_run", "check_suite", "head_branch"),
+        *((name, "head_branch") for name in ("workflow_run", "workflow_job", "check_suite")),
+    )  # fmt: skip
+    built = [each for name in ("workflow_run", *_CHECKS) for each in list_at(payload, name, "pull_requests")]
+    found = [*(text_at(payload, *path) for path in paths), *(text_at(each, "head", "ref") for each in built)]
+    return tuple(each.removeprefix("refs/heads/") for each in found if each)
+
+
+def _marked(payload: dict[str, Any]) -> tuple[str, ...]:
+    """The texts of the pull request and the commit that it is about."""
+    # A comment on a pull request comes with it as an issue.
+    request = "issue" if dig(payload, "issue", "pull_request") is not None else "pull_request"
+    built = (("workflow_run",), ("check_suite",), ("check_run", "check_suite"))
+    messages = (text_at(payload, *path, "head_commit", "message", most=BODY_CHARS_MAX) for path in built)
+    return (text_at(payload, request, "body", most=MARKED_CHARS_MAX), *messages)
 
 
 def _changed(commits: list[Any]) -> set[str]:

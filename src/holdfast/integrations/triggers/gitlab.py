@@ -11,6 +11,7 @@ from holdfast.config.secret_refs import SecretRef
 from holdfast.integrations.triggers.event import (
     BODY_CHARS_MAX,
     LIST_MAX,
+    MARKED_CHARS_MAX,
     TITLE_CHARS_MAX,
     Delivery,
     Handshake,
@@ -26,14 +27,17 @@ from holdfast.integrations.triggers.signatures import expect_same
 
 # The newest name first: of these GitLab keeps the first two when it delivers again.
 _IDS = ("idempotency-key", "webhook-id", "x-gitlab-event-uuid")
+# Where a merge request is, or a pipeline with its branch.
+_REQUESTS = ("object_attributes", "merge_request")
 
 
 class GitLabSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """`token`: the hook's secret token. `ours`: user names whose events never fire."""
+    """`token`: the hook's secret token. `ours`: user names whose events never fire. `repeats`: bodies may be alike."""
 
     token: SecretRef
     type: str = "gitlab"
     ours: tuple[str, ...] = ()
+    repeats: bool = False
 
 
 class GitLabSource:
@@ -43,6 +47,8 @@ class GitLabSource:
 
     def __init__(self, name: str, settings: GitLabSettings) -> None:
         self.name, self.ours, self._token = name, settings.ours, settings.token
+        # The token signs nothing.
+        self.is_known_by_body = not settings.repeats
 
     @property
     def kept_headers(self) -> tuple[str, ...]:
@@ -91,7 +97,8 @@ class GitLabSource:
             labels=names_at(payload, "labels", name="title"),
             paths=tuple(sorted(_changed(commits)))[:LIST_MAX],
             digest=delivery.digest,
-            marks=(text_at(newest, "message", most=BODY_CHARS_MAX),),
+            heads=_heads(payload),
+            marks=(text_at(newest, "message", most=BODY_CHARS_MAX), *_marked(payload)),
             payload=payload,
         )
 
@@ -99,6 +106,18 @@ class GitLabSource:
 def _branch(payload: dict[str, Any]) -> str:
     ref = first_text(payload, ("object_attributes", "target_branch"), ("object_attributes", "ref"), ("ref",))
     return ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+
+
+def _heads(payload: dict[str, Any]) -> tuple[str, ...]:
+    """The branches whose work it is about: pushed, deleted, built or to be merged."""
+    paths = (("ref",), *((name, key) for name in _REQUESTS for key in ("source_branch", "ref")))
+    return tuple(found.removeprefix("refs/heads/") for path in paths if (found := text_at(payload, *path)))
+
+
+def _marked(payload: dict[str, Any]) -> tuple[str, ...]:
+    """The texts of the merge request and of the commit that was built."""
+    texts = (text_at(payload, name, "description", most=MARKED_CHARS_MAX) for name in _REQUESTS)
+    return (*texts, text_at(payload, "commit", "message", most=BODY_CHARS_MAX))
 
 
 def _changed(commits: list[Any]) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.clock import monotonic
+from holdfast.config.pull_requests import BRANCH_PREFIX
 from holdfast.config.secret_refs import read_secret
 from holdfast.errors import TriggersUnusable
 from holdfast.integrations.triggers.event import TriggerSource
@@ -24,8 +25,10 @@ Stamp = tuple[int, int, int]
 class TriggersHolder:
     """Used by several threads."""
 
-    def __init__(self, path: Path, repo: Path, steady: Callable[[], float] = monotonic) -> None:
-        self.path, self._repo, self._steady = path, repo, steady
+    def __init__(
+        self, path: Path, repo: Path, steady: Callable[[], float] = monotonic, branch_prefix: str = BRANCH_PREFIX
+    ) -> None:
+        self.path, self._repo, self._steady, self._prefix = path, repo, steady, branch_prefix
         self.broken: TriggersUnusable | None = None
         self._lock = threading.Lock()
         self._stamp: Stamp | None = None
@@ -38,7 +41,7 @@ class TriggersHolder:
             stamp = _stamp(self.path)
             if stamp != self._stamp:
                 try:
-                    self._config, self.broken = read(self.path), None
+                    self._config, self.broken = read(self.path, self._prefix), None
                 except TriggersUnusable as error:
                     self.broken = error
                 self._stamp = stamp

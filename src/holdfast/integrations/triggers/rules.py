@@ -150,12 +150,17 @@ def _listed(values: Sequence[str]) -> str:
 # -- ours, and how often ----------------------------------------------------------------------------------------------
 
 
-def own_reason(event: TriggerEvent, ours: Sequence[str]) -> str:
-    """Why an event is one of ours, which fires nothing; empty where it is not."""
+def own_reason(event: TriggerEvent, ours: Sequence[str], branch_prefix: str) -> str:
+    """Why an event is one of ours, which fires nothing; empty where it is not. What people say of our pull requests is
+    seen to where these are."""
     if event.actor and any(event.actor.casefold() == each.casefold() for each in ours):
         return f"{event.actor} is ours"
     if MARK in event.body:
         return "it has our mark"
+    if head := next((each for each in event.heads if each.startswith(branch_prefix)), ""):
+        return f"the branch {head} is ours"
+    if any(MARK in text for text in event.marks):
+        return "its pull request has our mark"
     if any(_TRAILER.search(text) for text in event.marks):
         return "its newest commit is ours"
     return ""
@@ -166,7 +171,9 @@ def is_echo(event: TriggerEvent, facts: RuleFacts) -> bool:
     made = {each for each in facts.tasks if len(each) >= ECHO_CHARS_MIN}
     if not made:
         return False
-    text = "\n".join((event.branch, event.title, event.url, event.body, *event.marks, *event.paths))[:ECHO_TEXT_MAX]
+    text = "\n".join((event.branch, *event.heads, event.title, event.url, event.body, *event.marks, *event.paths))[
+        :ECHO_TEXT_MAX
+    ]
     words = set(_WORD.findall(text))
     return not made.isdisjoint(words | {part for word in words for part in re.split(r"[._]", word)})
 

@@ -38,6 +38,7 @@ class SlackSource:
     settings_type: ClassVar[type[msgspec.Struct]] = SlackSettings
     hears: ClassVar[bool] = True
     body_bytes_max: ClassVar[int] = 1 << 20
+    is_known_by_body = False
 
     def __init__(self, name: str, settings: SlackSettings) -> None:
         self.name, self.ours, self._secret = name, settings.ours, settings.signing_secret

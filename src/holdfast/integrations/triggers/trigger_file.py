@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.config.pull_requests import BRANCH_PREFIX
 from holdfast.domain.definition import find
 from holdfast.domain.file_problem import Unreadable
 from holdfast.domain.yaml_text import locate, read_mapping
@@ -39,10 +40,14 @@ class TriggerConfig(msgspec.Struct, frozen=True):
     rules: tuple[TriggerRule, ...] = ()
     breaker: BreakerSettings = BreakerSettings()
     patterns: dict[str, Pattern] = {}
+    branch_prefix: str = BRANCH_PREFIX
 
 
-def read(path: Path) -> TriggerConfig:
-    """What the file says; nothing where there is none. Raises TriggersUnusable."""
+def read(path: Path, branch_prefix: str = BRANCH_PREFIX) -> TriggerConfig:
+    """What the file says; nothing where there is none. `branch_prefix`: of our branches, as the settings have it.
+
+    Raises TriggersUnusable.
+    """
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -51,7 +56,7 @@ def read(path: Path) -> TriggerConfig:
         raise TriggersUnusable(place=path, reason=f"it cannot be read: {error.strerror}") from None
     if not any(line.strip() and not line.lstrip().startswith(b"#") for line in text.splitlines()):
         return TriggerConfig(str(path))
-    return _Reader(path, text).config()
+    return msgspec.structs.replace(_Reader(path, text).config(), branch_prefix=branch_prefix)
 
 
 class _Reader:

@@ -52,6 +52,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     `signature_header` has the HMAC behind `prefix`, in hexadecimal digits or base64; with `timestamp_header`, time and
     body are signed with a dot between them, and an old delivery is refused. `token_header` has the token; in
     `Authorization` it stands behind `Bearer`. `id_header` and `kind_header` come before the fields of the body.
+    `repeats`: the sender posts the same body for different events, which then are told apart by their ids.
     """
 
     type: Literal["webhook"] = "webhook"
@@ -67,6 +68,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     kind_header: Header = "X-Event"
     fields: FieldPaths = FieldPaths()
     ours: tuple[str, ...] = ()
+    repeats: bool = False
 
     def __post_init__(self) -> None:
         if (self.hmac is None) == (self.token is None):
@@ -82,6 +84,8 @@ class WebhookSource:
 
     def __init__(self, name: str, settings: WebhookSettings) -> None:
         self.name, self.ours, self._settings = name, settings.ours, settings
+        signs_more = settings.scheme == "standard" or settings.timestamp_header is not None
+        self.is_known_by_body = settings.hmac is not None and not signs_more and not settings.repeats
 
     @property
     def kept_headers(self) -> tuple[str, ...]:

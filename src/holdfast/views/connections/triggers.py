@@ -129,7 +129,7 @@ def verdicts(config: TriggerConfig, event: TriggerEvent, facts: TriggerFacts, no
     """What each rule would make of an event now. Whether its key has a task, only a run can tell."""
     from holdfast.integrations.triggers import template
 
-    own = own_reason(event, config.sources[event.source].ours)
+    own = own_reason(event, config.sources[event.source].ours, config.branch_prefix)
     found = []
     for match in matches(config.rules, event, config.patterns):
         rule = match.rule
