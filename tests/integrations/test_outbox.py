@@ -265,6 +265,7 @@ def test_the_metric_files_follow_messages_of_an_earlier_run(
     holdfast(repo, "run")
     assert "late" in state(repo).outbox, "the fault did not fire"
     add(repo, "two", "write z y")
+    holdfast(repo, "outbox", "--retry", "late")
     assert "nothing is written" not in holdfast(repo, "run", "--plain")
     told = [line.record["task"] for line in LineLedger(layout(repo).metrics_tasks).read()]
     assert told == ["one", "two"]
